@@ -1,4 +1,5 @@
-"""Expiry of an offline archive: removes commits all of whose readings are past `retain.archive`.
+"""Expiry of an offline archive: removes commits all of whose readings are past `retain.archive`, and were
+archived long enough ago.
 
 A tombstone is a part of the commit's receipt. When it is due, one transaction checks the holds and the
 tombstone again, and records that the commit has ended. Then its files are deleted, and its manifest stays as
@@ -142,7 +143,8 @@ class OfflineExpiry:
         if self.context.kept:
             live = self.context.source.earliest()
             end, states = min(end, end if live is None else live // DAY_MS * DAY_MS), ["closed", "open"]
-        whole = {"_id.policy": receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
+        whole: Document = {"_id.policy": receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
+        whole["copied"] = {"$lte": self.rule.archived_by}
         projection = {"$project": dict.fromkeys(_PROJECTED, 1)}
         pipeline: list[Document] = [
             {"$match": {**whole, "state": {"$in": states}, "seal": {"$exists": True}}},
@@ -172,6 +174,9 @@ class OfflineExpiry:
         manifest = self.archive.manifest(commit)
         if as_ms(manifest.last) >= self.rule.end:
             raise record_fault(commit.name, "it says that the commit ends earlier than its manifest does")
+        if manifest.newest.created > self.rule.archived_by:
+            what = "it says that its buckets were archived earlier than its manifest does"
+            raise record_fault(commit.name, what)
         check_tombstone(self.context.receipts, commit.name, receipt["tombstone"], self.context.keys)
         before = with_replaced(self.context.receipts, self.archive, manifest)
         amount = receipt["days"], receipt["buckets"], receipt["bytes"]

@@ -1,8 +1,9 @@
-"""Expiry of an online archive: removes buckets whose last reading is past `retain.archive`, by UTC days.
+"""Expiry of an online archive: removes buckets whose last reading is past `retain.archive`, by UTC days of
+which nothing was archived too short a time ago.
 
 A day has one tombstone, a document among the receipts. When it is due, transactions of some buckets each
-check the holds and the tombstone again, delete, and record what went. What comes into a day meanwhile goes
-with it.
+check the holds and the tombstone again, delete, and record what went. What comes into a day meanwhile keeps
+it for as long as it has to stay itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.offline import check_tombstone, record_placed
 from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
+from bucketwise.archivers.records.archived_days import ArchivedDays, archived_name
 from bucketwise.archivers.records.deletions import packed_ids
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
@@ -66,8 +68,15 @@ class OnlineExpiry:
         if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
             return self.report
         known = {it["day"]: it for it in tombstones_of(self.context.receipts)}
+        archived = self._archived_days.newest(end)
         new: dict[int, int] = {}
-        for day in self._days(first, end, known):
+        unknown: list[int] = []
+        for day in self._days(first, end, known.keys() | archived.keys()):
+            if (newest := archived.get(day)) is None:
+                unknown.append(day)
+                continue
+            if newest > self.rule.archived_by:
+                continue
             record = known.get(day, {})
             stage = self.rule.stage(record.get("tombstone"))
             if stage == "due":
@@ -81,11 +90,18 @@ class OnlineExpiry:
                 amount.add([day], record["buckets"], 0)
         if self.writes and new:
             self._place_tombstones(new)
+        if self.writes and unknown:  # since when is not known: from now on
+            note = partial(self._archived_days.note_days, unknown, self.context.now)
+            transaction(self.context.database, self.context.guard, note)
         return self.report
 
     @cached_property
     def _archived(self) -> Source:
         return archived_source(self.context.database, self.context.policy)
+
+    @property
+    def _archived_days(self) -> ArchivedDays:
+        return ArchivedDays(self.context.receipts, self.context.policy)
 
     @cached_property
     def _versions(self) -> KeptVersions:
@@ -254,7 +270,8 @@ class OnlineExpiry:
                 update = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
                 self.context.receipts.collection.update_one(identity, {"$set": update}, session=session)
             else:
-                self.context.receipts.collection.delete_one(identity, session=session)
+                named = [identity["_id"], self.context.receipts.identity(archived_name(day))]
+                self.context.receipts.remove(named, session)
 
         transaction(self.context.database, self.context.guard, step)
 

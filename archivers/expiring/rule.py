@@ -55,6 +55,7 @@ class RetentionRule:
     keep: timedelta
     grace: timedelta
     now: datetime
+    after: timedelta = timedelta()  # how old readings are that a run archives
 
     @classmethod
     def of(cls, policy: Policy, now: datetime) -> RetentionRule | None:
@@ -62,7 +63,19 @@ class RetentionRule:
         retain = policy.retain
         if retain is None or retain.archive is None:
             return None
-        return cls(retain.archive, retain.archive_grace, now)
+        after = policy.archive.after if policy.archive is not None else None
+        return cls(retain.archive, retain.archive_grace, now, after or timedelta())
+
+    @property
+    def stay(self) -> timedelta:
+        """Returns how long what is archived stays at least, whatever its times say: as long as readings that
+        are archived in time. So what a wrong clock dates far back does not go at once."""
+        return max(self.keep - self.after, timedelta())
+
+    @property
+    def archived_by(self) -> datetime:
+        """Returns the instant by which something was archived that has stayed for long enough."""
+        return self.now - self.stay
 
     @property
     def end(self) -> int:
@@ -92,16 +105,26 @@ class RetentionRule:
             return "none"
         return "due" if self.now >= tombstone["due"] else "standing"
 
-    def due(self, tombstone: Mapping[str, Any] | None) -> datetime | None:
-        """Returns when a tombstone that counts is due; None where there is none."""
-        counts = tombstone is not None and self.stage(tombstone) in ("standing", "due")
-        return tombstone["due"] if tombstone is not None and counts else None
+    def due(self, tombstone: Mapping[str, Any] | None, archived: datetime | None) -> datetime | None:
+        """Returns when what is under a tombstone that counts goes; None where there is none. `archived`: when
+        the last of it was archived; None: not known, which counts as now."""
+        if tombstone is None or self.stage(tombstone) not in ("standing", "due"):
+            return None
+        due: datetime = tombstone["due"]
+        return max(due, self._stays_until(archived))
 
-    def expires_at(self, last_ms: int, tombstone: Mapping[str, Any] | None) -> datetime:
-        """Returns the instant after which a run removes what has this last reading (milliseconds)."""
-        if (due := self.due(tombstone)) is not None:
+    def _stays_until(self, archived: datetime | None) -> datetime:
+        return (self.now if archived is None else archived) + self.stay
+
+    def expires_at(
+        self, last_ms: int, archived: datetime | None, tombstone: Mapping[str, Any] | None
+    ) -> datetime:
+        """Returns the instant after which a run removes what has this last reading (milliseconds), and was
+        archived then, as `due` takes it."""
+        if (due := self.due(tombstone, archived)) is not None:
             return due
-        begun = max(as_date((last_ms // DAY_MS + 1) * DAY_MS) + self.keep, self.now)
+        past = as_date((last_ms // DAY_MS + 1) * DAY_MS) + self.keep
+        begun = max(past, self._stays_until(archived), self.now)
         if tombstone is not None and self.stage(tombstone) == "lifted":
             begun = max(begun, tombstone["until"])
         return begun + self.grace

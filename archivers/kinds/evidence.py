@@ -143,6 +143,15 @@ class Copy(NamedTuple):
     copied: datetime | None  # the grace counts from then; None: not known
 
 
+class ExpiresWith(NamedTuple):
+    """What goes from an archive at once: its last reading, when the last of it was archived (None: not
+    known), and the name of the record of its tombstone."""
+
+    last_ms: int
+    archived: datetime | None
+    record: str
+
+
 class Event(NamedTuple):
     """Something that happened to a bucket. `at`: None where no record has it. `fence`: of the lease of the
     run that did it, where that is known."""
@@ -219,9 +228,8 @@ class Evidence(Protocol):
     def events(self, raw_id: bytes, copies: Sequence[Copy], span: Span) -> Iterator[Event]:
         """Yields what has happened to a bucket of which there are copies. `span`: its first and last time."""
 
-    def expires_with(self, copy: Copy, last_ms: int) -> tuple[int, str]:
-        """Returns the last reading of what a copy expires with, and the name of the record of that.
-        `last_ms`: of the bucket."""
+    def expires_with(self, copy: Copy, last_ms: int) -> ExpiresWith:
+        """Returns what a copy expires with. `last_ms`: of the bucket."""
 
     def rows(self, grid: Grid, selector: Selector, session: ClientSession) -> ArchivedRows:
         """Returns what lies in the time of these rows. Reads no part."""
@@ -267,7 +275,7 @@ class NoEvidence:
         del raw_id, copies, span
         return iter(())
 
-    def expires_with(self, copy: Copy, last_ms: int) -> tuple[int, str]:
+    def expires_with(self, copy: Copy, last_ms: int) -> ExpiresWith:
         """Raises AssertionError: there are no copies."""
         raise AssertionError(copy, last_ms)
 

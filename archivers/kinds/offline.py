@@ -26,6 +26,7 @@ from bucketwise.archivers.kinds.evidence import (
     ArchivedTotals,
     Copy,
     Event,
+    ExpiresWith,
     Grid,
     HeldPart,
     Located,
@@ -183,11 +184,11 @@ class OfflineEvidence:
             if any(first <= positions[commit] <= last for first, last in it["positions"]):
                 yield Event(it["at"], "deleted", commit, int(it["sequence"]), it["fence"])
 
-    def expires_with(self, copy: Copy, last_ms: int) -> tuple[int, str]:
-        """Returns the commit, and its last reading."""
+    def expires_with(self, copy: Copy, last_ms: int) -> ExpiresWith:
+        """Returns the commit."""
         del last_ms
         manifest = _commit_of(copy.version)
-        return as_ms(manifest.last), manifest.commit
+        return ExpiresWith(as_ms(manifest.last), manifest.newest.created, manifest.commit)
 
     def rows(self, grid: Grid, selector: Selector, session: ClientSession) -> ArchivedRows:
         """Returns the parts that touch the rows. Reads manifests alone."""
@@ -205,7 +206,7 @@ class OfflineEvidence:
     def _parts(self, manifest: Manifest, receipt: dict[str, Any], may_hold: bool) -> Iterator[HeldPart]:
         live, drilled = int(live_of(receipt, manifest.buckets).sum()), receipt.get("drilled")
         rule = RetentionRule.of(self._policy, self._context.now)
-        expires = rule.due(receipt.get("tombstone")) if rule else None
+        expires = rule.due(receipt.get("tombstone"), manifest.newest.created) if rule else None
         for number, section in enumerate(manifest.sections):
             for place, part in enumerate(manifest.parts_of(number)):
                 size = part.bytes + (0 if place else section.buckets_file.bytes)

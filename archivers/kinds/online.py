@@ -19,6 +19,7 @@ from bucketwise.archivers.kinds.evidence import (
     ArchivedTotals,
     Copy,
     Event,
+    ExpiresWith,
     Grid,
     Located,
     Span,
@@ -26,6 +27,7 @@ from bucketwise.archivers.kinds.evidence import (
     covering,
 )
 from bucketwise.archivers.reading.archived import OnlineReader
+from bucketwise.archivers.records.archived_days import ArchivedDays
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.deletions import KEPT, unpacked_names
 from bucketwise.archivers.records.receipts import CODEC
@@ -124,10 +126,12 @@ class OnlineEvidence:
                 sequence = it.get("sequence")
                 yield Event(it.get("at"), "deleted", None, sequence and int(sequence), it.get("fence"))
 
-    def expires_with(self, copy: Copy, last_ms: int) -> tuple[int, str]:
+    def expires_with(self, copy: Copy, last_ms: int) -> ExpiresWith:
         """Returns the UTC day of the bucket's last reading."""
         del copy
-        return last_ms, tombstone_name(last_ms // DAY_MS)
+        day = last_ms // DAY_MS
+        archived = ArchivedDays(self._receipts, self._policy).of(day)
+        return ExpiresWith(last_ms, archived, tombstone_name(day))
 
     def rows(self, grid: Grid, selector: Selector, session: ClientSession) -> ArchivedRows:
         """Returns the readings of buckets in the rows, and of those that are not live."""
@@ -145,7 +149,8 @@ class OnlineEvidence:
         if (rule := RetentionRule.of(self._policy, self._context.now)) is None:
             return {}
         found = tombstones_of(self._receipts, session)
-        due_days = ((it["day"], rule.due(it["tombstone"])) for it in found)
+        archived = ArchivedDays(self._receipts, self._policy).newest(rule.end, session)
+        due_days = ((it["day"], rule.due(it["tombstone"], archived.get(it["day"]))) for it in found)
         return {day: due for day, due in due_days if due is not None}
 
 

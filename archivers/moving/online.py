@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 
+from bucketwise.archivers.records.archived_days import ArchivedDays
 from bucketwise.archivers.records.copies import CopyReceipts, packed_marks, record_gone
 from bucketwise.archivers.records.deletions import KEPT, RESTORED, facts_of_archived
 from bucketwise.archivers.records.online_heads import OnlineHeads
@@ -274,6 +275,8 @@ class OnlineRun:
             if stale:
                 self._replace_copies(name, newer, session)
             put_copies(self._work.database, self._work.policy, missing, session)
+            if len(missing):
+                ArchivedDays(self._receipts, self._work.policy).note(missing, self._work.now, session)
             if len(back) and (live := self._heads.subtracted(back, session)):
                 self._work.deletions.record_of_copies(RESTORED, {"buckets": len(back), **live}, session)
             self._receipts.update(name, {"$set": receipt}, session)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
+from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.moving.archive import check_collections
+from bucketwise.archivers.records.archived_days import ArchivedDays
 from bucketwise.archivers.records.copies import CopyReceipts, names_of
 from bucketwise.archivers.records.deletions import KEPT, facts_of_archived
 from bucketwise.archivers.verifying.report import VerifyReport, verify_receipts
@@ -40,8 +43,12 @@ def adopt_unknown(context: ArchiveContext) -> None:
                 continue
             found = piece.take(np.sort(decoded.units))
             facts = {"buckets": len(found), **facts_of_archived(found.main.ids, found, decoded.spans())}
-            step = partial(context.deletions.record_of_copies, KEPT, facts)
-            transaction(context.database, context.guard, step)
+            transaction(context.database, context.guard, partial(_adopt, context, found, facts))
+
+
+def _adopt(context: ArchiveContext, found: Batch, facts: dict[str, Any], session: ClientSession) -> None:
+    context.deletions.record_of_copies(KEPT, facts, session)
+    ArchivedDays(context.receipts, context.policy).note(found, context.now, session)
 
 
 def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:

@@ -16,6 +16,7 @@ from bson.binary import Binary
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.records.archived_days import ArchivedDays
 from bucketwise.archivers.records.deletions import KEPT, SUPERSEDED, archived_before, facts_of_archived
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.pins import fingerprint
@@ -359,6 +360,7 @@ class Merging:
             )
         take_back(work.database, work.policy, ids, session)
         put_copies(work.database, work.policy, merged.batch, session)
+        ArchivedDays(work.receipts, work.policy).note(merged.batch, work.now, session)
         more = len(merged.batch.extra) - len(archived.extra)
         return merged, OnlineHeads(work.database, work.policy).moved(session, 0, more)
 

@@ -365,9 +365,10 @@ def _end(context: ArchiveContext, archived: Evidence, copies: Sequence[Copy], la
     rule = RetentionRule.of(context.policy, context.now)
     if rule is None or last is None or not copies:
         return None
-    last, record = archived.expires_with(copies[-1], last)
-    tombstone = (context.receipts.get(record) or {}).get("tombstone")
-    return End(rule.text, rule.expires_at(last, tombstone), rule.due(tombstone) is not None)
+    with_it = archived.expires_with(copies[-1], last)
+    tombstone = (context.receipts.get(with_it.record) or {}).get("tombstone")
+    at = rule.expires_at(with_it.last_ms, with_it.archived, tombstone)
+    return End(rule.text, at, rule.due(tombstone, with_it.archived) is not None)
 
 
 def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:

@@ -168,9 +168,10 @@ def test_it_tells_of_its_copies_what_was_live(cycle: Cycle) -> None:
     assert (copy.version.bucket.main[0], copy.may_be_live) == (raw, False)
     span, raw_id = (at, as_ms(first["last"])), found.bucket.main.raw_id(0)
     assert [it.event for it in told.events(raw_id, [copy], span)][-1] == "deleted"
-    last, record = told.expires_with(copy, span[1])
-    assert last >= span[1]
-    assert record
+    expires = told.expires_with(copy, span[1])
+    assert expires.last_ms >= span[1]
+    assert expires.archived == LATER
+    assert expires.record
 
 
 def test_its_rows_hold_each_reading_once(moved: Cycle) -> None:

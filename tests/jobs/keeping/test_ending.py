@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from bucketwise.jobs.core.clock import iso
-from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import States
 
 Document = dict[str, Any]
-#: Two years after the readings, and two weeks more.
-PAST = datetime.fromisoformat("2020-06-30T12:00:00Z")
+#: Two years after the readings, and as long after they were archived as those would be that were archived in
+#: time, 30 days after they were taken.
+PAST = datetime.fromisoformat("2020-08-01T12:00:00Z")
 DAY = timedelta(days=1)
+STAY = timedelta(days=700)
 ENDING = POLICIES.replace('[policies.ticks.retain]\nhourly = "365d"\n', "") + (
     '[policies.iot.retain]\narchive = "2y"\n[policies.ticks.retain]\narchive = "2y"\n'
 )
@@ -197,9 +199,56 @@ def test_where_originals_stay_the_archive_ends_behind_them(ending: Place, policy
     assert amounts(run(ending, PAST + 20 * DAY, policy)) == {}
     audited(ending, PAST + 20 * DAY, policy)
     ending.database[policy].delete_many({})
-    assert amounts(run(ending, PAST + 20 * DAY, policy)) == {"tombstoned": 1}
-    assert amounts(run(ending, PAST + 27 * DAY, policy)) == {"expired": 1}
-    audited(ending, PAST + 27 * DAY, policy)
+    later = PAST + 2 * DAY + STAY
+    assert amounts(run(ending, later - DAY, policy)) == {}
+    assert amounts(run(ending, later, policy)) == {"tombstoned": 1}
+    assert amounts(run(ending, later + 7 * DAY, policy)) == {"expired": 1}
+    audited(ending, later + 7 * DAY, policy)
+
+
+@POLICY
+def test_what_a_wrong_clock_dates_far_back_stays_as_long_as_others(place: Place, policy: str) -> None:
+    """Its times are past at once. Neither a compaction nor a restore makes it go earlier or later; what comes
+    into its day or its commit later keeps it."""
+    old = datetime.fromisoformat("1971-03-05T00:00:00Z")
+    place.write_config(ENDING)
+    documents = [
+        {"symbol": "MDB", "sensor": 7, "d": old, "at": old, "p": {"0": 1.5}, "t": 1.5},
+        {"symbol": "NEW", "sensor": 8, "d": old, "at": old, "p": {"0": 2.5}, "t": 2.5},
+    ]
+    place.database[policy].delete_many({})
+    place.database[policy].insert_one(documents[0])
+    archived = datetime.fromisoformat(NOW)
+    assert amounts(run(place, archived, policy)) == {}
+    place.database[policy].insert_one(documents[1])
+    again = archived + 10 * DAY
+    assert amounts(run(place, again, policy)) == {}
+    until = again + STAY
+    place("compact", "-p", policy, now=iso(again + 2 * DAY))
+    assert amounts(run(place, archived + STAY, policy)) == {}
+    asked = ("--at", iso(old), "--series", {"ticks": "symbol=MDB", "iot": "sensor=7"}[policy], "--json")
+    shown = place("explain", "-p", policy, *asked, now=iso(archived + STAY))
+    assert shown.policy(policy)["next"] == {"action": "expire", "at": iso(until + 7 * DAY)}
+    back = (
+        "restore",
+        "-p",
+        policy,
+        "--to",
+        policy,
+        "--yes",
+        "--since",
+        "1971-03-05",
+        "--until",
+        "1971-03-06",
+    )
+    assert place(*back, now=iso(until - 5 * DAY)).code == 0
+    assert place("unpin", "-p", policy, now=iso(until - 5 * DAY)).code == 0
+    for verb in ("plan", "run"):
+        assert amounts(run(place, until - DAY, policy, verb)) == {}
+    audited(place, until - DAY, policy)
+    assert amounts(run(place, until, policy)) == {"tombstoned": 2}
+    assert amounts(run(place, until + 7 * DAY, policy)) == {"expired": 2}
+    audited(place, until + 7 * DAY, policy)
 
 
 @pytest.mark.in_turn(1)
@@ -217,7 +266,7 @@ def test_a_late_reading_behind_the_end_leaves_the_summary_as_it_was(ending: Plac
     new = {"symbol": "NEW", "sensor": 9, "d": START, "at": START, "p": {"0": 2.0}, "t": 2.0}
     ending.database[policy].insert_one(new)
     count = len(late) + 1
-    assert amounts(run(ending, due, policy, code=3)) == {"tombstoned": count}
+    assert amounts(run(ending, due, policy, code=3)) == {}
     named = {"_id.series.symbol": "MDB"} if policy == "ticks" else {"_id.series.sensor": 7}
     assert list(ending.database[f"{policy}_hourly"].find(named)) == before
     assert ending.database[f"{policy}_hourly"].count_documents({}) == 4
@@ -225,10 +274,12 @@ def test_a_late_reading_behind_the_end_leaves_the_summary_as_it_was(ending: Plac
     within = ("--since", "2018-06-30", "--until", "2018-07-01")
     assert ending("rollup", "-p", policy, *within, now=iso(due)).code == 3
     assert list(ending.database[f"{policy}_hourly"].find(named)) == before
-    assert amounts(run(ending, due + 7 * DAY, policy)) == {"expired": count}
-    assert ending("rollup", "-p", policy, *within, now=iso(due)).code == 0
+    assert amounts(run(ending, due + STAY, policy)) == {"tombstoned": count}
+    gone = due + STAY + 7 * DAY
+    assert amounts(run(ending, gone, policy)) == {"expired": count}
+    assert ending("rollup", "-p", policy, *within, now=iso(gone)).code == 0
     assert ending.database[f"{policy}_hourly"].count_documents({}) == 4
-    audited(ending, due + 7 * DAY, policy)
+    audited(ending, gone, policy)
 
 
 @pytest.mark.in_turn(1)
@@ -244,8 +295,7 @@ def test_coverage_and_explain_tell_of_a_tombstone(ending: Place, policy: str) ->
         return row["expires_at"], said["next"], said["rule"]
 
     rule, lifts = 'retain.archive = "2y"', ", under a tombstone: `bucketwise undelete` lifts it"
-    past = datetime.fromisoformat("2020-06-30T00:00:00Z")  # a leap day lies between
-    expected = past + 7 * DAY
+    expected = datetime.fromisoformat(NOW) + STAY + 7 * DAY
     assert told(PAST - 90 * DAY) == (None, {"action": "expire", "at": iso(expected)}, rule)
     due = buried(ending, policy)
     assert told(PAST) == (iso(due), {"action": "expire", "at": iso(due)}, rule + lifts)
@@ -266,7 +316,7 @@ def test_coverage_and_explain_tell_of_a_tombstone(ending: Place, policy: str) ->
 def test_without_summaries_the_days_behind_the_end_have_expired(place: Place, policy: str) -> None:
     text = ENDING.replace('[policies.ticks.rollup]\nhourly = "ticks_hourly"\ndaily = "ticks_daily"\n', "")
     place.write_config(text.replace('[policies.iot.rollup]\nhourly = "iot_hourly"\n', ""))
-    run(place, PAST - 90 * DAY, policy)
+    run(place, datetime.fromisoformat(NOW), policy)
     due = buried(place, policy)
     run(place, due, policy)
     within = ("--since", "2018-06-29", "--until", "2018-07-02", "--json")

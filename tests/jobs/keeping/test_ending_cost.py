@@ -117,6 +117,17 @@ def test_what_ends_is_what_a_plain_loop_says(
     assert set().union(*before) == written
     first = START + KEEP + age * DAY + timedelta(hours=5)
     end = START + age * DAY
+    after = archive.policy.archive.after if archive.policy.archive else None
+    assert after == timedelta(days=30)
+
+    def archived(reading: Reading) -> datetime:
+        passed = [hour for hour in (*sorted(runs), DAYS * 24) if _at(hour) >= reading[1]]
+        return _at(passed[0]) + after + timedelta(minutes=1)
+
+    def archived_with(commit: set[Reading]) -> set[Reading]:
+        days = {at.date() for _, at in commit}
+        return {it for it in written if it[1].date() in days} if kind == "online" else commit
+
     archive(first)
     spans = [TimeRange(_at(since), _at(since + hours)) for since, hours in lifted]
     for within in spans:
@@ -127,8 +138,11 @@ def test_what_ends_is_what_a_plain_loop_says(
 
     def stays(commit: set[Reading]) -> bool:
         days = {at.replace(hour=0) for _, at in commit}
-        if max(at for _, at in commit) >= end or any(
-            _touches(it, day, day + DAY) for it in spans for day in days
+        newest = max(archived(it) for it in archived_with(commit))
+        if (
+            newest > first - (KEEP - after)
+            or max(at for _, at in commit) >= end
+            or any(_touches(it, day, day + DAY) for it in spans for day in days)
         ):
             return True
         first_one, last_one = min(at for _, at in commit), max(at for _, at in commit)
