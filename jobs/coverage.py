@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from bucketwise.archivers.coverage import CoverageQuery, HeldCommit, Row, coverage_of
@@ -25,8 +24,9 @@ from bucketwise.jobs.core.clock import iso, parse_range
 from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import number, plain_table
+from bucketwise.jobs.output.tables import number
 from bucketwise.rollups.calendar.windows import HOUR
 
 Body = dict[str, Any]
@@ -148,10 +148,10 @@ def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:
     return [Text(text.getvalue().removesuffix("\n"))]
 
 
-def _table(policy: str, days: Sequence[Body]) -> Table:
+def _table(policy: str, days: Sequence[Body]) -> Grid:
     has_ends = any(it["expires_at"] for it in days)
     heads = [it.replace("_", " ") for it in (*_COUNTED, "commits", *(["expires"] if has_ends else []))]
-    table = plain_table(f"Coverage of {policy}", "day", "state", *heads, right=heads)
+    table = Grid(f"Coverage of {policy}", ("day", "state", *heads))
     for it in days:
         counts = [number(it[key], "?") for key in _COUNTED]
         state = Text(it["state"], style=_SHOWN[it["state"]][1])

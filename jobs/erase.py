@@ -53,8 +53,9 @@ from bucketwise.jobs.core.job import Job, Since, Until, one_policy, parse_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, prepare
 from bucketwise.jobs.lake import registering
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table, lake_lines, plain_table
+from bucketwise.jobs.output.tables import job_table, lake_lines
 from bucketwise.jobs.publish.verb import Publishing, publishing, remaining_in_redis
 from bucketwise.rollups.calendar.levels import Level, levels_of
 from bucketwise.rollups.rolling.plan import RollupOptions
@@ -366,7 +367,7 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
 
 def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns the tables: what was erased, or would be; and where something remains, or may."""
-    left = plain_table("Remaining", "place", "why")
+    left = Grid("Remaining", ("place", "why"))
     for result in results:
         for it in result.body.get("remaining", []):
             left.add_row(it["place"], it["why"], style="yellow" if it["found"] else None)

@@ -35,8 +35,9 @@ from bucketwise.jobs.core.fit import fit_body
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.subject import Inspector
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, finding_body
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import findings_table, fit_lines, plain_table, printable
+from bucketwise.jobs.output.tables import findings_table, fit_lines, printable
 
 Body = dict[str, Any]
 Document = dict[str, Any]
@@ -101,7 +102,7 @@ def init_tables(
     if output is None:
         return [Text(text.rstrip("\n"))]
     heads = ("collection", "model", "questions", "evidence")
-    table = plain_table("Collections", *heads, right=["questions"])
+    table = Grid("Collections", heads)
     for guess in guesses:
         model = Text(
             model_of(guess.policy).name if guess.policy else "none", style="" if guess.policy else "yellow"

@@ -20,8 +20,9 @@ from bucketwise.jobs.core.lease import leases, pauses, touching
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import plain_table, printable
+from bucketwise.jobs.output.tables import printable
 
 Document = dict[str, Any]
 
@@ -126,7 +127,7 @@ def lift_step(reason: str, by: str) -> Step:
 
 def pauses_table(results: Sequence[Result]) -> RenderableType:
     """Returns a row for each policy, paused or not."""
-    table = plain_table("Pauses", "policy", "paused since", "by", "reason")
+    table = Grid("Pauses", ("policy", "paused since", "by", "reason"))
     for result in results:
         it = result.body.get("paused")
         row = (iso(it["since"]), it["by"], it["reason"]) if it else ("–", "–", "–")

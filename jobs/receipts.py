@@ -75,7 +75,11 @@ def event(receipt: Body) -> str:
 
 def receipts_table(results: Sequence[Result]) -> RenderableType:
     """Returns what `receipts` prints: a row for each receipt."""
-    table = outcome_table("Receipts", "policy", "number", "at", "done at", "by", "from", "buckets", "held by")
+    table = outcome_table(
+        "Receipts",
+        *("policy", "number", "at", "done at", "by", "from", "buckets", "held by"),
+        minor=("done at", "by", "from"),
+    )
     for result in results:
         for it in result.body.get("deletes", []):
             held = it.get("held_by") or {}

@@ -19,8 +19,9 @@ from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.job import Job, Series, one_policy, parse_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, plain_table, printable, statistic
+from bucketwise.jobs.output.tables import instant, printable, statistic
 from bucketwise.rollups.answers import Answer, Question
 from bucketwise.rollups.answers import summarize as summarize_range
 from bucketwise.rollups.calendar.levels import LEVEL_RULES
@@ -139,7 +140,7 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
     tables: list[RenderableType] = []
     for body in (result.body for result in results if result.body):
         keys = table_keys(body["percentiles"])
-        table = plain_table("Summary", "series", "field", *keys, right=keys)
+        table = Grid("Summary", ("series", "field", *keys))
         for one in body["series"]:
             series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
             for name, value in one["values"].items():

@@ -38,8 +38,9 @@ from bucketwise.jobs.advise.server import measurements
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.connect import APPLICATION
 from bucketwise.jobs.core.subject import subject_of
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.output.tables import plain_table, printable
+from bucketwise.jobs.output.tables import printable
 
 Document = dict[str, Any]
 Body = dict[str, Any]
@@ -355,7 +356,7 @@ _COLUMNS = ("key", "pattern", "values", "hottest shard", "one shard answers", "m
 def shard_tables(body: Body) -> list[RenderableType]:
     """Returns a table of the keys, then of each named key, and of the best candidate, the rest."""
     of = body["sharding"]
-    table = plain_table(_title(of), *_COLUMNS, right=_COLUMNS[2:])
+    table = Grid(_title(of), _COLUMNS)
     for it in body["shard_keys"]:
         table.add_row(Text(_key(it), style="bold" if it["named"] else ""), *_row(it))
     shown: list[RenderableType] = [table]

@@ -39,10 +39,11 @@ from bucketwise.jobs.advise.shard_keys import DEFAULT_SHARDS, ShardOptions, shar
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.subject import Subject, subject_of
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.streams import write_atomically
-from bucketwise.jobs.output.tables import number, plain_table, printable, size
+from bucketwise.jobs.output.tables import number, printable, size
 
 Body = dict[str, Any]
 
@@ -203,7 +204,7 @@ def _head(body: Body) -> list[str]:
 
 
 def _findings(body: Body) -> RenderableType:
-    table = plain_table("Findings", "code", "field", "what", "cost", "remedy")
+    table = Grid("Findings", ("code", "field", "what", "cost", "remedy"))
     for it in body["findings"]:
         table.add_row(
             *(Text(printable(it[key] or "–")) for key in ("code", "field", "message", "cost", "remedy"))
@@ -214,7 +215,7 @@ def _findings(body: Body) -> RenderableType:
 def _candidate_tables(body: Body) -> list[RenderableType]:
     if not body["candidates"]:
         return []
-    table = plain_table("Models", *_HEADS, right=_HEADS[1:])
+    table = Grid("Models", _HEADS)
     for row in candidate_rows(body):
         table.add_row(*row)
     sample = body["sample"]

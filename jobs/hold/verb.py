@@ -24,8 +24,9 @@ from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.hold.holds import LIST, covers_step, place_step, policies_with_hold, release_step
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import plain_table, printable
+from bucketwise.jobs.output.tables import printable
 from bucketwise.rollups.holds import COLLECTION as HOLDS
 from bucketwise.rollups.holds import Hold
 
@@ -163,7 +164,7 @@ def _in_ms(within: TimeRange) -> TimeRange:
 def holds_table(results: Sequence[Result]) -> RenderableType:
     """Returns a row for each hold of each policy."""
     heads = ("policy", "name", "series", "since", "until", "freezes", "placed", "by", "reason")
-    table = plain_table("Holds", *heads)
+    table = Grid("Holds", heads, minor=("until", "freezes", "placed", "by"))
     for result in results:
         for it in result.body.get("holds", ()):
             series = " ".join(f"{field}={value}" for field, value in it["series"].items()) or "all"

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from rich import box
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.jobs.core import logs
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Result
 
 Body = dict[str, Any]
@@ -33,21 +32,12 @@ def printable(text: str) -> str:
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
 
 
-def plain_table(title: str, *heads: str, right: Collection[str] = ()) -> Table:
-    """Returns one that has no rows yet. Those at the `right` are columns of numbers."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for head in heads:
-        table.add_column(head, justify="right" if head in right else "left", overflow="fold")
-    return table
-
-
-def outcome_table(title: str, *heads: str) -> Table:
+def outcome_table(title: str, *heads: str, minor: Collection[str] = ()) -> Grid:
     """Returns one without rows, whose last column is the outcome."""
-    texts = ("policy", "to", "verb", "started", "ended", "error", "by")
-    return plain_table(title, *heads, "outcome", right=[it for it in heads if it not in texts])
+    return Grid(title, (*heads, "outcome"), minor)
 
 
-def table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") -> Table:
+def table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") -> Grid:
     """Returns a row for each policy with the values of these keys; `step`: that of the step, where there are
     several."""
     table = outcome_table(title, "policy", *(_HEADS.get(it, it.replace("_", " ")) for it in keys))
@@ -114,14 +104,14 @@ _GONE = (
 )
 
 
-def job_table(job: Job, results: Sequence[Result]) -> Table:
+def job_table(job: Job, results: Sequence[Result]) -> Grid:
     """Returns the table of a job: a row for each policy."""
     return table_of(job.title, results, *job.columns, step=job.name)
 
 
 def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
     """Returns findings as a table, a row for each."""
-    table = plain_table(title, "severity", "policy", "code", "place", "message")
+    table = Grid(title, ("severity", "policy", "code", "place", "message"))
     for it in findings:
         severity = Text(it["severity"], style=_STYLES[it["severity"]])
         cells = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
@@ -275,4 +265,4 @@ def print_tables(tables: Iterable[RenderableType], out: TextIO) -> None:
     width = None if out.isatty() else _WIDTH_OF_FILES
     console = _Console(file=out, width=width, markup=False, highlight=False)
     for table in tables:
-        console.print(table, soft_wrap=isinstance(table, Text))  # whole lines, to be copied from
+        console.print(table, soft_wrap=isinstance(table, Text), crop=False)  # whole lines, to be copied from

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from bucketwise.archivers.context import ArchiveContext, ArchiveState, DeleteLimit
@@ -30,8 +29,9 @@ from bucketwise.jobs.core.fit import check_fit, require_fit
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import plain_table, printable
+from bucketwise.jobs.output.tables import printable
 from bucketwise.jobs.plan.outcomes import NEVER, PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
 from bucketwise.jobs.run.verb import RUN, run_tables
 
@@ -324,9 +324,9 @@ def against_tables(results: Sequence[Result]) -> list[RenderableType]:
     return shown
 
 
-def _table(policy: str, body: Body) -> Table:
+def _table(policy: str, body: Body) -> Grid:
     heads = [head + later for later in ("", " in 90 days") for head in _COLUMNS]
-    table = plain_table(f"Policy {policy}", "", *heads, right=heads)
+    table = Grid(f"Policy {policy}", ("", *heads))
     for key, title in _ROWS.items():
         _row(table, title, [body[instant][it][key] for instant in ("now", "in_90_days") for it in _COLUMNS])
     for level in body["now"]["difference"]["summaries"]:
@@ -335,7 +335,7 @@ def _table(policy: str, body: Body) -> Table:
     return table
 
 
-def _row(table: Table, title: str, counts: Sequence[int]) -> None:
+def _row(table: Grid, title: str, counts: Sequence[int]) -> None:
     cells = [f"{it:+,}" if place % 3 == 2 and it else f"{it:,}" for place, it in enumerate(counts)]
     table.add_row(title, *cells)
 

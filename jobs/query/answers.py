@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from bucketwise.archivers.reading.formats import csv_text
@@ -29,6 +28,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, quarantine_body
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
@@ -110,10 +110,7 @@ def rows_of(batch: pa.RecordBatch) -> list[list[Any]]:
 def shown(columns: list[str], rows: list[list[Any]]) -> list[RenderableType]:
     """Returns a table of the first rows for people, and what it does not show."""
     is_all, rows = len(rows) <= MOST_SHOWN, rows[:MOST_SHOWN]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for at, name in enumerate(columns):
-        is_number = all(isinstance(row[at], int | float) for row in rows if row[at] is not None)
-        table.add_column(printable(name), justify="right" if is_number and rows else "left", overflow="fold")
+    table = Grid("", [printable(it) for it in columns], keeps_all=True)
     for row in rows:
         table.add_row(*("NULL" if it is None else printable(_text(it)) for it in row))
     more = f"These are the first {len(rows):,} rows. For more: --format csv, or LIMIT and OFFSET"
