@@ -222,8 +222,8 @@ def test_no_worker_outlives_a_run_that_is_asked_to_stop(empty: Place, number: si
         with held_at(empty.database, 5):
             wait_until(lambda: days_of(empty.database) == 5, "nothing is rolled up")
             theirs = descendants(process.pid)
-        for pid in (process.pid, *theirs):  # a terminal, or what ends a container, sends it to all of them
-            os.kill(pid, number)
+            for pid in (process.pid, *theirs):  # a terminal, or what ends a container, sends it to all
+                os.kill(pid, number)
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, "Traceback" in errors) == (130, False), errors
     assert len(theirs) >= 3
