@@ -67,12 +67,12 @@ def policy_toml(policy: Policy) -> str:
 
 def _table(path: tuple[str, ...], table: Table) -> Iterator[str]:
     yield from ([""] if len(path) > 2 else [])
-    yield f"[{'.'.join(map(_key, path))}]"
+    yield f"[{'.'.join(map(toml_key, path))}]"
     said = _set_keys(table)
     inner = {key: value for key, value in said.items() if isinstance(value, Table)}
     for key, value in said.items():
         if key not in inner:
-            yield f"{_key(key)} = {toml_value(value)}"
+            yield f"{toml_key(key)} = {toml_value(value)}"
     for key, value in inner.items():
         yield from _table((*path, key), value)
 
@@ -85,7 +85,8 @@ def _set_keys(table: Table) -> dict[str, Any]:
     return {key: getattr(table, name) for name, key in named.items() if name != left_out}
 
 
-def _key(key: str) -> str:
+def toml_key(key: str) -> str:
+    """Returns the name of a key as TOML, in quotes where it needs them."""
     return key if _BARE.fullmatch(key) else _text(key)
 
 
@@ -103,7 +104,7 @@ def toml_value(value: Any) -> str:
         return f"[{', '.join(map(_inner_value, value))}]"
     if isinstance(value, Table | dict):
         said = _set_keys(value) if isinstance(value, Table) else value
-        pairs = (f"{_key(key)} = {_inner_value(inner)}" for key, inner in said.items())
+        pairs = (f"{toml_key(key)} = {_inner_value(inner)}" for key, inner in said.items())
         return f"{{{', '.join(pairs)}}}"
     return _text(value) if isinstance(value, str) else str(value)
 

@@ -16,7 +16,9 @@ from pymongo.errors import PyMongoError
 from rich.console import RenderableType
 from rich.text import Text
 
+from bucketwise.buckets.fields.times import as_date
 from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.buckets.inferring.ways import Way
 from bucketwise.buckets.models import model_of
 from bucketwise.config.checks.locations import check_mongodb
 from bucketwise.config.errors import UsageError
@@ -30,7 +32,13 @@ from bucketwise.jobs.check.verb import OWN_COLLECTIONS
 from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.drafts import config_text, draft_policy, policy_names, without_overflows
+from bucketwise.jobs.core.drafts import (
+    config_text,
+    draft_policy,
+    like_siblings,
+    policy_names,
+    without_overflows,
+)
 from bucketwise.jobs.core.fit import fit_body
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.subject import Inspector
@@ -91,7 +99,24 @@ def guess_body(guess: Guess) -> Body:
         "model": guess.policy and model_of(guess.policy).name,
         "evidence": guess.evidence,
         "questions": _questions(guess),
+        "asked": guess.asked,
+        "readings": [_way_body(it) for it in guess.ways],
     }
+
+
+#: What a policy has that is no way to read documents.
+_NO_LAYOUT = {"name", "collection", "rollup", "archive"}
+
+
+def _way_body(way: Way) -> Body:
+    """Returns the JSON of a way to read documents."""
+    names = way.policy.series_names
+    keys = way.policy.model_dump(mode="json", exclude_unset=True, exclude=_NO_LAYOUT, by_alias=True)
+    first = [
+        {"series": dict(zip(names, it.series, strict=True)), "time": as_date(it.time), "value": it.values}
+        for it in way.first
+    ]
+    return {"policy": keys, "why": way.why, "first": first}
 
 
 def init_tables(
@@ -104,21 +129,25 @@ def init_tables(
     heads = ("collection", "model", "questions", "evidence")
     table = Grid("Collections", heads)
     for guess in guesses:
-        model = Text(
-            model_of(guess.policy).name if guess.policy else "none", style="" if guess.policy else "yellow"
-        )
+        is_told = guess.policy is not None and not guess.asked
+        model = Text(_model_name(guess), style="" if is_told else "yellow")
         seen = printable(guess.evidence[0])
         table.add_row(Text(printable(guess.collection)), model, str(len(_questions(guess))), Text(seen))
     findings = [*general, *(it for result in results for it in result.body["findings"])]
-    count = sum(it.policy is not None for it in guesses)
+    count = sum(it.policy is not None and not it.asked for it in guesses)
+    asked = [it.collection for it in guesses if it.asked]
     named = "" if str(output) == "bucketwise.toml" else f" --config {shlex.quote(str(output))}"
     policies = "1 policy" if count == 1 else f"{count:,} policies"
-    lines = (
+    lines: tuple[str, ...] = (
         f"{output}: {policies}. Answer the lines that begin with `# ?`, and look at the others.",
         "The URI is not in the file: it may hold a password. Set it in the environment: export MONGODB_URI=…",
         "Make the directory that store.url names (mkdir), or name another place.",
         f"Then: bucketwise check{named}, and bucketwise plan{named}",
     )
+    if asked:
+        names = printable(", ".join(asked))
+        text = f"Not decided, and so left commented out: {names}. Choose one of the ways that the file shows."
+        lines = (text, *lines)
     return [
         table,
         findings_table("Check", findings),
@@ -127,8 +156,17 @@ def init_tables(
     ]
 
 
+def _model_name(guess: Guess) -> str:
+    """Returns the model of a collection, or in how many ways it can be read."""
+    if guess.policy is None:
+        return "none"
+    name = model_of(guess.policy).name
+    return f"{name}? {len(guess.ways):,} ways" if guess.asked else name
+
+
 def _questions(guess: Guess) -> list[str]:
-    return [f"{key}: {text}" for key, texts in guess.notes.questions.items() for text in texts]
+    ways = [f"{len(guess.ways):,} ways to read it fit. Which is meant?"] if guess.asked else []
+    return ways + [f"{key}: {text}" for key, texts in guess.notes.questions.items() for text in texts]
 
 
 _FORM = "write mongodb://host/DATABASE?replicaSet=rs0"
@@ -191,9 +229,11 @@ def survey(call: Call, mongodb: MongoDB, names: Sequence[str], output: Path | No
             raise UsageError(
                 f"no collection holds readings that bucketwise understands, so nothing was written. {seen}"
             )
-        settings = _settings(text, output or DEFAULT_PATH, mongodb)
         general = [finding_body(it) for it in check_server(database)]
-        results = [_checked(database, settings, name) for name in settings.policies]
+        results = []
+        if any(it.policy is not None and not it.asked for it in guesses):
+            settings = _settings(text, output or DEFAULT_PATH, mongodb)
+            results = [_checked(database, settings, name) for name in settings.policies]
     if output is not None:
         _write(output, text)
     left_out = [it for it in guesses if it.policy is None and it.collection in names]
@@ -225,7 +265,8 @@ def _guesses(call: Call, database: Database[Document], names: Sequence[str]) -> 
             progress("collections", 1)
     summaries = {it.collection for it in guesses if it.is_summaries}
     taken = set(looker.listed) - summaries
-    return [draft_policy(it, database.name, taken) for it in without_overflows(guesses)]
+    found = like_siblings(without_overflows(guesses))
+    return [draft_policy(it, database.name, taken) for it in found]
 
 
 def _settings(text: str, path: Path, mongodb: MongoDB) -> Settings:

@@ -18,25 +18,26 @@ from bson.errors import InvalidBSON
 from bucketwise.config.checks.names import field_fault
 
 
-def _set(text: str) -> frozenset[str]:
+def words_of(text: str) -> frozenset[str]:
+    """Returns the words of a text."""
     return frozenset(text.split())
 
 
-TIME = _set(
+TIME = words_of(
     "t d ts time times timestamp timestamps date datetime day hour minute at when instant epoch "
     "start started begin from first since end ended last until to stop"
 )
 #: Names of times when a document was written, not of a reading.
-BOOKKEEPING = _set("created updated inserted modified received ingested expire expires expiry deleted")
-START = _set("start started begin from first since min day hour date open opened")
-END = _set("end ended last until to stop max close closed")
-SERIES = _set(
+BOOKKEEPING = words_of("created updated inserted modified received ingested expire expires expiry deleted")
+START = words_of("start started begin from first since min day hour date open opened")
+END = words_of("end ended last until to stop max close closed")
+SERIES = words_of(
     "id sensor device dev symbol sym ticker series station meter machine rig host hostname node channel tag "
     "source site location gateway gw metric name uuid asset plant"
 )
-COUNT = _set("n count num number size samples nsamples total length")
-OFFSET = _set("tz offset tzoffset utcoffset timezone timezoneoffset zone localoffset")
-FLAG = _set("has more extra extras overflow overflown outlier is")
+COUNT = words_of("n count num number size samples nsamples total length")
+OFFSET = words_of("tz offset tzoffset utcoffset timezone timezoneoffset zone localoffset")
+FLAG = words_of("has more extra extras overflow overflown outlier is")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
@@ -99,6 +100,15 @@ _CODEC: CodecOptions[Document] = CodecOptions(
 _MAX_FIELDS, _MAX_DEPTH = 500, 6
 #: Of a slot: a day has 86,400 seconds.
 _MAX_DIGITS = 5
+#: A slot's key as a clock shows its time.
+CLOCK = re.compile("([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
+_GEOJSON = words_of(
+    "Point LineString Polygon MultiPoint MultiLineString MultiPolygon GeometryCollection Feature "
+    "FeatureCollection"
+)
+#: Fields of such a place; `properties` may hold anything.
+_GEOJSON_PARTS = ("coordinates", "geometries", "geometry", "features")
+_GEOJSON_OWN = (*_GEOJSON_PARTS, "type", "bbox", "crs")
 
 
 @dataclass
@@ -166,12 +176,17 @@ def is_whole(value: Any) -> bool:
 
 
 def has_slots(value: Any) -> bool:
-    """Returns whether this is a sub-document whose keys are all numbers."""
-    return (
-        isinstance(value, dict)
-        and bool(value)
-        and all(it.isascii() and it.isdigit() and len(it) <= _MAX_DIGITS for it in value)
+    """Returns whether this is a sub-document whose keys are all numbers, or all times of a clock."""
+    if not isinstance(value, dict) or not value:
+        return False
+    return all(it.isascii() and it.isdigit() and len(it) <= _MAX_DIGITS for it in value) or all(
+        map(CLOCK.fullmatch, value)
     )
+
+
+def _is_geojson(value: Document) -> bool:
+    """Returns whether this is a place on a map. All that it says of itself is the same in all documents."""
+    return value.get("type") in _GEOJSON and any(it in value for it in _GEOJSON_PARTS)
 
 
 @lru_cache(10_000)
@@ -181,8 +196,9 @@ def _has_path(name: str) -> bool:
 
 
 def _walk(document: Document, parent: str, depth: int) -> Iterator[tuple[str, Any]]:
+    is_place = bool(parent) and _is_geojson(document)
     for name, value in document.items():
-        if not _has_path(name):
+        if not _has_path(name) or (is_place and name in _GEOJSON_OWN):
             continue
         path = f"{parent}{name}"
         if not isinstance(value, dict) or has_slots(value):

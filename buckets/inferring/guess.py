@@ -13,9 +13,10 @@ from bson.objectid import ObjectId
 
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.columns import Columns, ValueKind
-from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.decoding.plausible import EARLIEST
 from bucketwise.buckets.fields.selectors import extended_json
-from bucketwise.buckets.inferring import readings, samples, slots
+from bucketwise.buckets.fields.times import as_date, as_ms, as_text
+from bucketwise.buckets.inferring import arrays, readings, samples, slots
 from bucketwise.buckets.inferring.fields import (
     FLAG,
     Document,
@@ -27,80 +28,79 @@ from bucketwise.buckets.inferring.fields import (
     quoted,
 )
 from bucketwise.buckets.inferring.proposal import Evidence, Proposal
+from bucketwise.buckets.inferring.ways import Trial, Way, tried, try_keys
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 
-#: Optional keys of a policy, in the order in which they are given up.
-_OPTIONAL = (("sum_fields",), ("count_field",), ("end_field",), ("sum_fields", "count_field"))
+
+def _note(trial: Trial, what: str, documents: str, notes: Notes) -> None:
+    """Notes what was read. `what`: how readings lie in a document; `documents`: which were read."""
+    sound, readings = len(trial.decoded.units), len(trial.decoded.columns.time)
+    notes.evidence["model"] = [
+        f"{sound:,} of {len(trial.batch):,} {documents}: {what}: {readings:,} readings"
+    ]
+    questions = [
+        f"{key} = {quoted(str(value))} does not agree with all documents, so it was left out"
+        for key, value in trial.left_out.items()
+    ]
+    for key in trial.left_out:
+        notes.drop(key)
+    if broken := trial.decoded.quarantined:
+        first = quoted(extended_json(broken[0].id))
+        questions.append(
+            f"{len(broken):,} of {len(trial.batch):,} don't keep to it, such as _id "
+            f"{first}, {quoted(broken[0].field)}: {broken[0].reason}"
+        )
+    notes.questions.pop("model", None)
+    for text in questions:
+        notes.add_question("model", text)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A policy, what it reads of some documents, and the keys that it had to do without."""
-
-    policy: Policy
-    batch: Batch
-    decoded: Decoded
-    left_out: dict[str, Any]
-
-    @property
-    def finite(self) -> int:
-        """Returns how many numbers were read."""
-        return sum(int((kinds == ValueKind.FINITE).sum()) for kinds in self.decoded.columns.kinds.values())
-
-    def note(self, what: str, documents: str, notes: Notes) -> None:
-        """Notes what was read. `what`: how readings lie in a document; `documents`: which were read."""
-        sound, readings = len(self.decoded.units), len(self.decoded.columns.time)
-        notes.evidence["model"] = [
-            f"{sound:,} of {len(self.batch):,} {documents}: {what}: {readings:,} readings"
-        ]
-        questions = [
-            f"{key} = {quoted(str(value))} does not agree with all documents, so it was left out"
-            for key, value in self.left_out.items()
-        ]
-        for key in self.left_out:
-            notes.drop(key)
-        if broken := self.decoded.quarantined:
-            first = quoted(extended_json(broken[0].id))
-            questions.append(
-                f"{len(broken):,} of {len(self.batch):,} don't keep to it, such as _id "
-                f"{first}, {quoted(broken[0].field)}: {broken[0].reason}"
+def _note_mixed(trial: Trial, notes: Notes) -> None:
+    """Asks about value fields that hold something else than numbers now and then."""
+    for name, kinds in trial.decoded.columns.kinds.items():
+        if (count := int((kinds == ValueKind.NONNUMERIC).sum())) > 0:
+            notes.add_question(
+                "value_fields",
+                f"{quoted(name)} holds text or the like in {count:,} of {len(kinds):,} readings; "
+                "they are counted as nonnumeric. If whole days may be so, write "
+                f"nonnumeric_ok = [{quoted(name)}]",
             )
-        notes.questions.pop("model", None)
-        for text in questions:
-            notes.add_question("model", text)
-
-    def note_mixed(self, notes: Notes) -> None:
-        """Asks about value fields that hold something else than numbers now and then."""
-        for name, kinds in self.decoded.columns.kinds.items():
-            if (count := int((kinds == ValueKind.NONNUMERIC).sum())) > 0:
-                notes.add_question(
-                    "value_fields",
-                    f"{quoted(name)} holds text or the like in {count:,} of {len(kinds):,} readings; "
-                    "they are counted as nonnumeric. If whole days may be so, write "
-                    f"nonnumeric_ok = [{quoted(name)}]",
-                )
 
 
-def try_keys(keys: dict[str, Any], batch: Batch) -> Trial:
-    """Returns what a policy with these keys reads. Optional keys that some documents contradict are
-    left out."""
-    best = _read(keys, {}, batch)
-    for names in _OPTIONAL:
-        if best.decoded.quarantined and all(it in keys for it in names):
-            left_out = best.left_out | {it: keys[it] for it in names}
-            again = _read(keys, left_out, batch)
-            if len(again.decoded.units) > len(best.decoded.units):
-                best = again
-    return best
+def _with_earliest(way: Way, trial: Trial, notes: Notes) -> Way:
+    """Returns the way with the earliest time that is no fault, where most readings are before those that are
+    none by default. Asks about a few."""
+    times = trial.decoded.columns.time
+    early = int((times < as_ms(EARLIEST)).sum())
+    if not early:
+        return way
+    first = as_date(int(times.min()))
+    text = f"{early:,} of {len(times):,} readings are before {EARLIEST:%Y}, the first at {as_text(first)}"
+    if early < _MIN_FIT * len(times):
+        notes.add_question("model", f"{text}. A run leaves their documents where they are. Is that right?")
+        return way
+    keys = way.policy.model_dump(exclude_unset=True, by_alias=True)
+    notes.evidence["earliest"] = [text]
+    return replace(way, policy=make_policy(**keys, earliest=f"{first.year:04}-01-01"))
 
 
-def _read(keys: dict[str, Any], left_out: dict[str, Any], batch: Batch) -> Trial:
-    kept = {key: it for key, it in keys.items() if key not in left_out}
-    lists = {key: tuple(it) if isinstance(it, list) else it for key, it in kept.items()}
-    policy = make_policy(**lists)
-    return Trial(policy, batch, decode(batch, policy), left_out)
+#: Share of the readings that have series and time of another one, from which on they are asked about.
+_REPEATED = 0.05
+
+
+def _note_repeated(trial: Trial, notes: Notes) -> None:
+    """Asks about readings that have the time of another one of their series."""
+    columns = trial.decoded.columns
+    rows = np.column_stack([columns.series_of_readings, columns.time])
+    repeated = len(rows) - len(np.unique(rows, axis=0))
+    if repeated >= _REPEATED * len(rows) > 0:
+        notes.add_question(
+            "series_fields",
+            f"{repeated:,} of {len(rows):,} readings have the time of another one of their series. If they "
+            'were sent twice, write duplicates = "last" or "first": which of them the summaries count',
+        )
 
 
 #: Bytes of documents that are read field by field; of more, some here and there.
@@ -121,9 +121,15 @@ class Guess:
     notes: Notes = field(default_factory=Notes)
     what: str = ""  # how readings lie in a document
     left_out: dict[str, Any] = field(default_factory=dict)  # keys that some documents disagree with
+    ways: tuple[Way, ...] = ()  # all in which the documents can be read; the policy is that of the first
     timezone: str | None = None
     is_noisy: bool = False
     is_summaries: bool = False
+
+    @property
+    def asked(self) -> bool:
+        """Returns whether documents can be read in several ways."""
+        return len(self.ways) > 1
 
     @property
     def evidence(self) -> list[str]:
@@ -173,14 +179,19 @@ def with_overflow(
         return None
     unflagged = np.setdiff1d(np.arange(len(sample)), flagged_buckets(sample, attached.policy))
     trial = try_keys(keys, Batch.of(sample.take(unflagged)))
-    trial.note(found.what, "sampled documents without overflow", found.notes)
-    return replace(found, policy=trial.policy, left_out=trial.left_out)
+    _note(trial, found.what, "sampled documents without overflow", found.notes)
+    ways = tuple(replace(it, policy=trial.policy) for it in found.ways[:1])
+    return replace(found, policy=trial.policy, left_out=trial.left_out, ways=ways)
 
 
 def _proposals(evidence: Evidence) -> Iterable[Proposal]:
     of_samples = list(samples.propose(evidence))
     yield from of_samples
-    yield from slots.propose(evidence, {it.keys["samples_field"] for it in of_samples})
+    in_arrays = list(arrays.propose(evidence))
+    yield from in_arrays
+    beside = {it.keys["sample_time_field"] for it in in_arrays}
+    taken = beside.union(*(it.keys["value_fields"] for it in in_arrays))
+    yield from slots.propose(evidence, taken | {it.keys["samples_field"] for it in of_samples})
     yield from readings.propose(evidence)
 
 
@@ -191,21 +202,25 @@ def _sampled(docs: Docs) -> Iterable[bytes]:
 
 def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[int, Guess] | None:
     """Returns how many numbers it reads, and the guess; None if too few documents fit."""
-    trial = try_keys({"name": name, "collection": collection, **proposal.keys}, batch)
-    if not trial.finite or len(trial.decoded.units) < _MIN_FIT * len(batch):
+    found = tried({"name": name, "collection": collection, **proposal.keys}, proposal, batch)
+    if not found or len(found[0][0].decoded.units) < _MIN_FIT * len(batch):
         return None
-    trial.note(proposal.what, "sampled documents", proposal.notes)
-    trial.note_mixed(proposal.notes)
-    found = Guess(
+    trial, _ = found[0]
+    _note(trial, proposal.what, "sampled documents", proposal.notes)
+    _note_mixed(trial, proposal.notes)
+    _note_repeated(trial, proposal.notes)
+    ways = tuple(_with_earliest(way, of_way, proposal.notes) for of_way, way in found)
+    made = Guess(
         collection,
-        trial.policy,
+        ways[0].policy,
         notes=proposal.notes,
         what=proposal.what,
         left_out=trial.left_out,
+        ways=ways,
         timezone=proposal.timezone,
         is_noisy=is_noisy(trial.decoded.columns),
     )
-    return trial.finite, found
+    return trial.finite, made
 
 
 def _are_summaries(documents: list[Document]) -> bool:
@@ -218,9 +233,9 @@ def _are_summaries(documents: list[Document]) -> bool:
 
 
 def _reason_for_none(evidence: Evidence, proposals: Sequence[Proposal]) -> str:
-    if proposals:
+    if proposals and evidence.times[0].form.unit != "objectid":
         return "no field holds numbers that could be values"
-    if evidence.times:
+    if evidence.times and evidence.times[0].form.unit != "objectid":
         return "no bucket model fits its documents"
     return "no field holds times: dates, numbers of seconds and the like, or ISO 8601 text"
 

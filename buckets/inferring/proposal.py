@@ -23,8 +23,10 @@ from bucketwise.buckets.inferring.fields import (
     non_null,
     quoted,
 )
-from bucketwise.buckets.inferring.times import Time, times_in
-from bucketwise.buckets.inferring.values import Columns, offset_field, zone_fields
+from bucketwise.buckets.inferring.times import Time, time_of_ids, times_in
+from bucketwise.buckets.inferring.values import Columns, offset_field, tables, zone_fields
+from bucketwise.buckets.inferring.written import unknown_words, written_in
+from bucketwise.buckets.inferring.zones import distinct
 
 #: Characters of a text that may be a name; a longer text is prose.
 _MAX_LENGTH = 100
@@ -49,7 +51,7 @@ def choose_fields(
     """Returns the fields, among those with a value in each row, that distinguish series. `times`: of
     each row; `indexed`: fields of an index that also has the time. Numbers count if their name or an
     index suggests it, or if nothing else distinguishes rows of the same time."""
-    possible = [path for path in columns if may_name(non_null(columns[path]))]
+    possible = _unlike([path for path in columns if may_name(non_null(columns[path]))], columns)
     texts = [path for path in possible if any(map(_is_text, columns[path]))]
     named = [path for path in possible if hints(path, SERIES)]
     likely = list(dict.fromkeys([*(path for path in possible if path in indexed), *named])) or texts
@@ -62,6 +64,15 @@ def choose_fields(
                 _KEY, f"{quoted(path)} varies. Is it part of what is measured? Then add it here"
             )
     return [path for path in columns if path in chosen]
+
+
+def _unlike(paths: list[str], columns: Columns) -> list[str]:
+    """Returns the fields without those that hold what another one before them does, if that varies."""
+    kept: dict[tuple[Hashable, ...], str] = {}
+    for path in paths:
+        held = tuple(map(_hashable, columns[path]))
+        kept.setdefault(held if len(set(held)) > 1 else (path,), path)
+    return list(kept.values())
 
 
 def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[str]:
@@ -118,15 +129,30 @@ def _hashable(value: Any) -> Hashable:
 NEARLY_ALL = 0.9
 
 
+@dataclass(frozen=True)
+class Alternative:
+    """Further keys of a policy, and what speaks for them."""
+
+    keys: dict[str, Any]
+    why: str = ""
+
+
+#: Of a policy that can be read in one way.
+SOLE = (Alternative({}),)
+
+
 @dataclass
 class Proposal:
     """Keys of a policy, with the reasons for them. `what`: how readings lie in a document; `timezone`:
-    of days, if documents name one."""
+    of days, if documents name one; `alternatives`: what documents alone don't tell, each of which goes with
+    each of the `clocks`."""
 
     keys: dict[str, Any]
     what: str
     notes: Notes = field(default_factory=Notes)
     timezone: str | None = None
+    alternatives: Sequence[Alternative] = SOLE
+    clocks: Sequence[Alternative] = SOLE
 
 
 @dataclass(frozen=True)
@@ -144,7 +170,7 @@ class Evidence:
     @cached_property
     def times(self) -> list[Time]:
         """Returns the fields of times, the likeliest first."""
-        return times_in(self.single, self._first_of_indexes)
+        return times_in(self.single, self._first_of_indexes) or time_of_ids(self.single.get("_id", []))
 
     @property
     def _first_of_indexes(self) -> list[str]:
@@ -157,10 +183,20 @@ class Evidence:
 
 def names_of(evidence: Evidence, used: Sequence[str]) -> dict[str, list[Any]]:
     """Returns the fields that may distinguish series: not times, and not used otherwise."""
-    times = {it.path for it in evidence.times}
+    times = {path for it in evidence.times for path in it.used}
     zones = zone_fields(evidence.single)
     taken = {*times, *zones, *used}
-    return {path: it for path, it in evidence.single.items() if path not in taken and path != "_id"}
+    return {
+        path: it
+        for path, it in evidence.single.items()
+        if path not in taken and path != "_id" and not _are_values(it)
+    }
+
+
+def _are_values(held: Sequence[Any]) -> bool:
+    """Returns whether texts are numbers, and no names."""
+    written = written_in(held)
+    return written is not None and written.is_sure
 
 
 def choose_series(
@@ -170,6 +206,32 @@ def choose_series(
     proposal.keys["series_fields"] = choose_fields(
         columns, times, evidence.indexed_with(time), proposal.notes
     )
+
+
+def choose_values(columns: Columns, paths: Sequence[str], proposal: Proposal) -> None:
+    """Puts value fields and how they are read into the proposal. `columns`: what they hold. Two words among
+    numbers, whose meaning nobody knows, may count as 1 and 0 either way, or as no numbers."""
+    proposal.keys["value_fields"] = list(paths)
+    found = tables(columns, paths)
+    if found:
+        proposal.keys["values"] = found
+    for path in paths:
+        words = unknown_words(columns.get(path, ()))
+        if words is None:
+            continue
+        keys = found.get(path, {})
+        maps = [dict(zip(order, (1.0, 0.0), strict=True)) for order in (words, words[::-1])]
+        ways = [
+            Alternative({"values": {**found, path: {**keys, "map": it}}}, f"{quoted(path)} counts {it}")
+            for it in maps
+        ]
+        none = Alternative({}, f"{listed(list(words))} in {quoted(path)} are no numbers")
+        proposal.alternatives = [
+            Alternative({**a.keys, **b.keys}, "; ".join(filter(None, (a.why, b.why))))
+            for a in proposal.alternatives
+            for b in (none, *ways)
+        ]
+        return
 
 
 def choose_clock(columns: Columns, proposal: Proposal) -> None:
@@ -183,12 +245,45 @@ def choose_clock(columns: Columns, proposal: Proposal) -> None:
         )
         return
     for path, zones in zone_fields(columns).items():
-        if len(zones) == 1:
+        if len(zones) == 1 and "timezone" in proposal.keys:
+            proposal.timezone = next(iter(zones))
+        elif len(zones) == 1:
             proposal.timezone = next(iter(zones))
             proposal.notes.add_evidence("timezone", f"it is in {listed([path])} of all sampled documents")
         else:
             text = f"{listed([path])} names {listed(sorted(zones)[:5])}. In which zone do days begin?"
             proposal.notes.add_question("timezone", text)
+
+
+def choose_time(time: Time, evidence: Evidence, proposal: Proposal) -> None:
+    """Puts the time of documents, in its form, into the proposal, and the clocks that it may be of."""
+    proposal.keys |= {"time_field": list(time.used) if time.paths else time.path, **time.keys()}
+    if time.form.unit == "objectid":
+        proposal.notes.add_evidence("time_field", "no other field holds times")
+    proposal.alternatives = form_ways(time)
+    choose_zones(time, evidence, proposal)
+    ask_of_other_times(time, evidence.times, proposal.notes, "time_field")
+
+
+def form_ways(time: Time) -> list[Alternative]:
+    """Returns the forms that the texts of a time may have."""
+    forms = (time.form, *time.others)
+    if len(forms) == 1:
+        return list(SOLE)
+    return [Alternative({"time_format": it.format}, f"all texts have the form {it.format}") for it in forms]
+
+
+def choose_zones(time: Time, evidence: Evidence, proposal: Proposal) -> None:
+    """Puts the zones of a clock into the proposal that tells none itself: the one that documents name, else
+    each."""
+    if not time.is_local:
+        return
+    named = {zone for zones in zone_fields(evidence.single).values() for zone in zones}
+    if len(named) == 1:
+        proposal.keys["timezone"] = named.pop()
+        proposal.notes.add_evidence("timezone", "all sampled documents name it")
+        return
+    proposal.clocks = [Alternative({"timezone": it}) for it in distinct(non_null(time.values))]
 
 
 def ask_of_other_times(chosen: Time, times: Sequence[Time], notes: Notes, key: str) -> None:

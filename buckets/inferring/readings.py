@@ -10,9 +10,10 @@ from bucketwise.buckets.inferring.proposal import (
     NEARLY_ALL,
     Evidence,
     Proposal,
-    ask_of_other_times,
     choose_clock,
     choose_series,
+    choose_time,
+    choose_values,
     names_of,
 )
 from bucketwise.buckets.inferring.values import numeric
@@ -34,10 +35,8 @@ def propose(evidence: Evidence) -> Iterator[Proposal]:
         return
     time = times[0]
     for attributes in (None, *_attribute_arrays(evidence)):
-        proposal = Proposal({"model": "reading", "time_field": time.path}, "one reading each")
-        if time.key is not None:
-            proposal.keys["time_unit"] = time.key
-        ask_of_other_times(time, times, proposal.notes, "time_field")
+        proposal = Proposal({"model": "reading"}, "one reading each")
+        choose_time(time, evidence, proposal)
         choose_clock(evidence.single, proposal)
         names = names_of(evidence, [proposal.keys.get("local_offset_field", "")])
         choose_series(names, time.values, evidence, time.path, proposal)
@@ -73,9 +72,13 @@ def _choose_values(
             "attribute_value": attributes.value,
         }
     else:
-        taken = {*used, *(it.path for it in evidence.times), proposal.keys.get("local_offset_field")}
+        taken = {
+            *used,
+            *(path for it in evidence.times for path in it.used),
+            proposal.keys.get("local_offset_field"),
+        }
         columns = {path: it for path, it in evidence.fields.single.items() if path not in taken}
-    proposal.keys["value_fields"] = numeric(columns, proposal.notes)
+    choose_values(columns, numeric(columns, proposal.notes), proposal)
 
 
 def _attribute_arrays(evidence: Evidence) -> Iterator[Attributes]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from bucketwise.buckets.inferring.elapsed import Elapsed, elapsed_in
 from bucketwise.buckets.inferring.fields import (
     BOOKKEEPING,
     COUNT,
@@ -14,6 +15,7 @@ from bucketwise.buckets.inferring.fields import (
     Fields,
     Notes,
     hints,
+    is_number,
     is_whole,
     listed,
     quoted,
@@ -24,9 +26,11 @@ from bucketwise.buckets.inferring.proposal import (
     Proposal,
     choose_clock,
     choose_series,
+    choose_values,
+    choose_zones,
     names_of,
 )
-from bucketwise.buckets.inferring.times import Time, times_in
+from bucketwise.buckets.inferring.times import Form, Time, times_in
 from bucketwise.buckets.inferring.values import numeric, total
 
 #: Share of documents in which a count or sum has to agree: those with overflow may count that too.
@@ -36,12 +40,13 @@ _ROUNDING = 1e-9
 
 
 class _Samples(NamedTuple):
-    """The samples of one array in all documents, one after another."""
+    """The samples of one array in all documents, one after another. `time`: of each sample; None where it
+    counts from the start of its bucket."""
 
     owners: list[int]  # number of the document, of each
     arrays: list[list[Any]]  # of each document
     fields: Fields
-    time: Time
+    time: Time | None
     is_pairs: bool
 
 
@@ -60,10 +65,14 @@ def _samples(arrays: list[list[Any]]) -> _Samples | None:
     if not elements or not (is_pairs or all(isinstance(it, dict) for it in elements)):
         return None
     fields = Fields.of([_named(it) for it in elements] if is_pairs else elements)
+    times = times_in(_timed(fields, is_pairs))
+    return _Samples(owners, arrays, fields, times[0] if times else None, is_pairs)
+
+
+def _timed(fields: Fields, is_pairs: bool) -> dict[str, list[Any]]:
+    """Returns the fields that may hold the time of a sample."""
     in_most = fields.in_most(NEARLY_ALL)
-    in_most = {path: it for path, it in in_most.items() if path == _PAIR_TIME} if is_pairs else in_most
-    times = times_in(in_most) or times_in(in_most, by_name=True)
-    return _Samples(owners, arrays, fields, times[0], is_pairs) if times else None
+    return {path: it for path, it in in_most.items() if path == _PAIR_TIME} if is_pairs else in_most
 
 
 _PAIR_TIME = "time"
@@ -77,23 +86,71 @@ def _named(pair: list[Any]) -> dict[str, Any]:
 
 def _proposals(path: str, samples: _Samples, evidence: Evidence) -> Iterator[Proposal]:
     proposal = Proposal({"model": "samples", "samples_field": path}, f"samples in {quoted(path)}")
-    keys, notes = proposal.keys, proposal.notes
-    bounds = _bounds(samples, evidence, notes)
-    if bounds is None:
-        return
     if samples.is_pairs:
-        keys["samples_as"] = "pairs"
-    else:
-        keys["sample_time_field"] = samples.time.path
-    if samples.time.key not in (None, "s"):
-        keys["sample_time_unit"] = samples.time.key
-    start, end = bounds
-    keys["start_field"] = start.path
+        proposal.keys["samples_as"] = "pairs"
+    if samples.time is None:
+        found = _elapsed(samples, evidence, proposal)
+        if found is None:  # seconds that count from any instant, if a field is called like a time
+            times = times_in(_timed(samples.fields, samples.is_pairs), by_name=True)
+            samples = samples._replace(time=times[0] if times else None)
+        else:
+            yield _rest(path, samples, (found.start, found.used), evidence, proposal)
+    if samples.time is not None and (start := _absolute(samples, samples.time, evidence, proposal)):
+        yield _rest(path, samples, (start, [samples.time.path]), evidence, proposal)
+
+
+def _absolute(samples: _Samples, time: Time, evidence: Evidence, proposal: Proposal) -> Time | None:
+    """Puts the times of samples, and of the bucket if there are any, into the proposal. Returns the bucket's
+    start, or the times of samples if nothing else tells it; None if these are no times of this bucket."""
+    keys, notes = proposal.keys, proposal.notes
+    if not samples.is_pairs:
+        keys["sample_time_field"] = list(time.used) if time.paths else time.path
+    keys |= {key: it for key, it in time.keys("sample_time").items() if it != "s"}
+    if time.is_local:
+        choose_zones(time, evidence, proposal)
+    start, end = bounds_of(samples.owners, time, evidence, notes)
+    if start is None and not time.is_sure:
+        return None
+    put_bounds(start, end, proposal)
+    return start or time
+
+
+def put_bounds(start: Time | None, end: Time | None, proposal: Proposal) -> None:
+    """Puts the fields of a bucket's first and last time into the proposal."""
+    if start is not None:
+        proposal.keys["start_field"] = start.path
     if end is not None:
-        keys["end_field"] = end.path
-    if (unit := next((it.key for it in bounds if it and it.key), None)) not in (None, "s"):
-        keys["time_unit"] = unit
-    inner = {it: held for it, held in samples.fields.single.items() if it != samples.time.path}
+        proposal.keys["end_field"] = end.path
+    forms = [it.keys() for it in (start, end) if it is not None and it.keys()]
+    if forms:
+        proposal.keys |= {key: it for key, it in forms[0].items() if it != "s"}
+
+
+def _elapsed(samples: _Samples, evidence: Evidence, proposal: Proposal) -> Elapsed | None:
+    """Puts times that count from the start of a bucket into the proposal; None if there are none."""
+    single = _timed(samples.fields, samples.is_pairs)
+    found = elapsed_in(single, samples.owners, evidence)
+    if found is None:
+        return None
+    keys = proposal.keys
+    if not samples.is_pairs:
+        keys["sample_time_field"] = found.used[0] if len(found.used) == 1 else found.used
+    found.put(proposal)
+    return found
+
+
+def _rest(
+    path: str,
+    samples: _Samples,
+    timed: tuple[Time, Sequence[str]],
+    evidence: Evidence,
+    proposal: Proposal,
+) -> Proposal:
+    """Returns the proposal with series, values and counters. `timed`: the start of buckets, and the fields of
+    the time in a sample."""
+    start, used = timed
+    keys, notes = proposal.keys, proposal.notes
+    inner = {it: held for it, held in samples.fields.single.items() if it not in used}
     values = numeric(inner, notes)
     if samples.is_pairs:
         notes.add_question("value_fields", "Pairs don't name their values. What are they called?")
@@ -101,22 +158,27 @@ def _proposals(path: str, samples: _Samples, evidence: Evidence) -> Iterator[Pro
     rows = {
         name: [held[owner] for owner in samples.owners] for name, held in names_of(evidence, counters).items()
     }
+    at = [start.values[it] for it in samples.owners] if samples.time is None else samples.time.values
     if not samples.is_pairs:
         in_most = samples.fields.in_most(NEARLY_ALL)
-        other_times = {it.path for it in times_in(in_most)} | {samples.time.path}
+        other_times = {it.path for it in times_in(in_most)} | set(used)
         rows |= {f"{path}.*.{it}": held for it, held in in_most.items() if it not in other_times}
     choose_clock(evidence.single, proposal)
     rows.pop(keys.get("local_offset_field", ""), None)
-    choose_series(rows, samples.time.values, evidence, start.path, proposal)
-    keys["value_fields"] = [it for it in values if f"{path}.*.{it}" not in keys["series_fields"]]
-    yield proposal
+    if samples.time is None:  # one time for all samples of a bucket tells none of them apart
+        rows = {name: it for name, it in rows.items() if ".*." not in name or not all(map(is_number, it))}
+    choose_series(rows, at, evidence, start.path, proposal)
+    choose_values(inner, [it for it in values if f"{path}.*.{it}" not in keys["series_fields"]], proposal)
+    return proposal
 
 
-def _bounds(samples: _Samples, evidence: Evidence, notes: Notes) -> tuple[Time, Time | None] | None:
+def bounds_of(
+    owners: Sequence[int], sampled: Time, evidence: Evidence, notes: Notes
+) -> tuple[Time | None, Time | None]:
     """Returns the fields of the first and the last time: the nearest that hold all samples between them."""
     times = evidence.times or times_in(evidence.single, by_name=True)
     spans: dict[int, tuple[int, int]] = {}
-    for owner, at in zip(samples.owners, samples.time.values, strict=True):
+    for owner, at in zip(owners, sampled.values, strict=True):
         if at is not None:
             low, high = spans.get(owner, (at, at))
             spans[owner] = min(low, at), max(high, at)
@@ -127,15 +189,20 @@ def _bounds(samples: _Samples, evidence: Evidence, notes: Notes) -> tuple[Time, 
             for owner, (low, high) in spans.items()
             if (at := time.values[owner]) is not None
         ]
-        slack = 999 if time.unit == "s" else 1
+        slack = 999 if time.form.unit == "s" else 1
         if sum(before >= -1 for before, _ in gaps) >= NEARLY_ALL * len(spans):
             starts.append((sum(before for before, _ in gaps), not hints(time.path, START), time))
         if sum(after >= -slack for _, after in gaps) >= NEARLY_ALL * len(spans):
             ends.append((sum(after for _, after in gaps), not hints(time.path, END), time))
-    if not starts:
-        return None
-    start = min(starts, key=lambda it: it[:2])[2]
-    possible = [it for it in ends if it[2] is not start and it[2].unit in (start.unit, "date")]
+    starts = [it for it in starts if it[2].form.unit != "objectid" and not it[2].paths]
+    start = min(starts, key=lambda it: it[:2])[2] if starts else None
+    if start is None:
+        notes.add_question(
+            "samples_field",
+            "No field holds the time of the first sample, or of the last. Can the writer keep them?",
+        )
+        return None, None
+    possible = [it for it in ends if it[2] is not start and it[2].form in (start.form, Form("date"))]
     likely = [it for it in possible if not hints(it[2].path, BOOKKEEPING)]
     if not likely:
         notes.add_question(

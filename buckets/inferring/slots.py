@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from bucketwise.buckets.inferring.fields import Fields, has_slots, is_number, listed, non_null
+import numpy as np
+
+from bucketwise.buckets.fields.clocks import clock_of
+from bucketwise.buckets.inferring.fields import listed, non_null
+from bucketwise.buckets.inferring.held import Held
 from bucketwise.buckets.inferring.proposal import (
-    NEARLY_ALL,
+    SOLE,
+    Alternative,
     Evidence,
     Proposal,
-    ask_of_other_times,
     choose_clock,
     choose_series,
+    choose_time,
+    choose_values,
     names_of,
 )
 from bucketwise.buckets.inferring.times import Time
 from bucketwise.buckets.inferring.values import usable
+from bucketwise.buckets.inferring.widths import (
+    DAY,
+    HOUR,
+    NEARLY_FULL,
+    Places,
+    Spacing,
+    Width,
+    emptiness,
+    spacing_words,
+    widths_of,
+)
+from bucketwise.buckets.inferring.zones import distinct, with_midnights
 
-_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
-_QUARTER = 15 * _MINUTE
-#: A shorter array of numbers is more likely a point on a map.
-_MIN_PLACES = 4
-#: Starts that are needed to tell how far buckets are apart.
-_MIN_STARTS = 3
 
-
-class _Units(NamedTuple):
-    """Slots of one kind: how many there are on each level, how long a bucket is, and how a policy says it."""
+class _Levels(NamedTuple):
+    """Slots inside slots: how many each level has, how long a bucket is, and how a policy says it."""
 
     slots: tuple[int, ...]
     length: int
@@ -38,148 +48,221 @@ class _Units(NamedTuple):
     words: str
 
 
-#: Units; those with equally many slots from short to long.
-_UNITS = [
-    _Units((24,), _DAY, {"slot_levels": ["hour"]}, "hours of a day"),
-    _Units((60,), _MINUTE, {"slot": "second"}, "seconds of a minute"),
-    _Units((60,), _HOUR, {"slot": "minute"}, "minutes of an hour"),
-    _Units((1440,), _DAY, {"slot_levels": ["minute"], "span": "day"}, "minutes of a day"),
-    _Units((3600,), _HOUR, {"slot_levels": ["second"], "span": "hour"}, "seconds of an hour"),
-    _Units((86400,), _DAY, {"slot_levels": ["second"], "span": "day"}, "seconds of a day"),
-    _Units((24, 60), _DAY, {"slot_levels": ["hour", "minute"]}, "minutes in hours"),
-    _Units((60, 60), _HOUR, {"slot_levels": ["minute", "second"]}, "seconds in minutes"),
-    _Units((24, 3600), _DAY, {"slot_levels": ["hour", "second"]}, "seconds in hours"),
-    _Units(
-        (1440, 60), _DAY, {"slot_levels": ["minute", "second"], "span": "day"}, "seconds in minutes of a day"
+_LEVELS = [
+    _Levels((24, 60), DAY, {"slot_levels": ["hour", "minute"]}, "minutes in hours"),
+    _Levels((60, 60), HOUR, {"slot_levels": ["minute", "second"]}, "seconds in minutes"),
+    _Levels((24, 3600), DAY, {"slot_levels": ["hour", "second"]}, "seconds in hours"),
+    _Levels(
+        (1440, 60), DAY, {"slot_levels": ["minute", "second"], "span": "day"}, "seconds in minutes of a day"
     ),
-    _Units((24, 60, 60), _DAY, {"slot_levels": ["hour", "minute", "second"]}, "seconds in minutes in hours"),
+    _Levels((24, 60, 60), DAY, {"slot_levels": ["hour", "minute", "second"]}, "seconds in minutes in hours"),
+]
+_RUNNING = [
+    _Levels(
+        (24, 1440),
+        DAY,
+        {"slot_levels": ["hour", "minute"], "slot_keys": "running"},
+        "minutes in hours, with keys that count on through the day",
+    ),
+    _Levels(
+        (60, 3600),
+        HOUR,
+        {"slot_levels": ["minute", "second"], "slot_keys": "running"},
+        "seconds in minutes, with keys that count on through the hour",
+    ),
 ]
 
 
-@dataclass
-class _Slots:
-    """The contents of one field in all documents."""
+@dataclass(frozen=True)
+class _Kind:
+    """What slots may be: keys of a policy with what speaks for them, and whether a bucket is of days."""
 
-    highest: list[int] = field(default_factory=list)  # key, level by level
-    depths: Counter[int] = field(default_factory=Counter)
-    values: list[Any] = field(default_factory=list)  # of all slots
-    sizes: Counter[int] = field(default_factory=Counter)  # slots in a document
-    is_keyed: bool = False
-
-    def add(self, held: Any, depth: int = 0) -> None:
-        """Adds a sub-document or an array of slots."""
-        if len(self.highest) == depth:
-            self.highest.append(-1)
-        self.is_keyed |= isinstance(held, dict)
-        pairs = enumerate(held) if isinstance(held, list) else ((int(key), it) for key, it in held.items())
-        for key, value in pairs:
-            if value is None or value == {} or value == []:
-                continue
-            self.highest[depth] = max(self.highest[depth], key)
-            if depth < 2 and (isinstance(value, list) or has_slots(value)):
-                self.add(value, depth + 1)
-            else:
-                self.depths[depth + 1] += 1
-                self.values.append(value)
+    keys: dict[str, Any]
+    why: str
+    is_of_days: bool
 
     @property
-    def levels(self) -> list[int]:
-        """Returns the highest key of each level down to the values."""
-        return self.highest[: next(iter(self.depths))]
-
-    @property
-    def is_likely(self) -> bool:
-        """Returns whether these are slots, and not a few numbers that belong together."""
-        return len(self.depths) == 1 and (self.is_keyed or max(self.highest) >= _MIN_PLACES)
-
-    def paths(self, field: str) -> list[str]:
-        """Returns the value fields."""
-        numbers = sum(map(is_number, self.values))
-        if 2 * numbers > len(self.values):
-            return [field]
-        inner = Fields.of(it for it in self.values if isinstance(it, dict))
-        if 2 * len(inner.documents) <= len(self.values):
-            return []
-        return [
-            f"{field}.*.{path}"
-            for path, it in inner.single.items()
-            if 2 * sum(map(is_number, it)) > len(non_null(it))
-        ]
+    def is_shown(self) -> bool:
+        """Returns whether keys are what a clock shows."""
+        return self.keys.get("slot_keys") == "clock"
 
 
 def propose(evidence: Evidence, samples: Container[str] = ()) -> Iterator[Proposal]:
-    """Yields a proposal for each depth of slots, with all fields that have it. `samples`: arrays that hold
+    """Yields a proposal for each kind of slots, with all fields that have it. `samples`: arrays that hold
     samples with times of their own."""
-    found: dict[int, dict[str, _Slots]] = {}
-    for path, held in evidence.fields.several.items():
-        if path in samples:
-            continue
-        slots = _Slots()
-        for of_document in non_null(held):
-            before = len(slots.values)
-            slots.add(of_document)
-            slots.sizes[len(slots.values) - before] += 1
-        if slots.is_likely and slots.paths(path):
-            found.setdefault(next(iter(slots.depths)), {})[path] = slots
-    for fields in found.values():
-        for time in evidence.times:
-            kinds = _units(fields, time)
-            if kinds:
-                yield _proposal(fields, kinds, time, evidence)
-                break
+    found = {path: Held.of(it) for path, it in evidence.fields.several.items() if path not in samples}
+    likely = {path: it for path, it in found.items() if it.is_likely and it.paths(path)}
+    for time in evidence.times:
+        names = names_of(evidence, [])
+        draft = Proposal({}, "")
+        choose_clock(evidence.single, draft)
+        names.pop(draft.keys.get("local_offset_field", ""), None)
+        choose_series(names, time.values, evidence, time.path, draft)
+        spacing = _spacing(time, [names[it] for it in draft.keys["series_fields"]])
+        found_kinds = [(it, kinds) for it in _alike(likely, spacing) if (kinds := _kinds_of(it, spacing))]
+        for fields, kinds in found_kinds:
+            yield _proposal(fields, kinds, time, evidence)
+        if found_kinds:
+            return
 
 
-def _units(fields: dict[str, _Slots], time: Time) -> list[_Units]:
-    """Returns the kinds that these slots may be, the likeliest first: with fewest slots, then the longest."""
-    highest = [max(it) for it in zip(*(slots.levels for slots in fields.values()), strict=True)]
-    starts = sorted(set(non_null(time.values)))
-    fitting = [
-        kind
-        for kind in _UNITS
-        if len(kind.slots) == len(highest)
-        and all(key < count for key, count in zip(highest, kind.slots, strict=True))
-        and _are_starts(starts, kind.length)
-    ]
-    return sorted(fitting, key=lambda it: (it.slots, -it.length))
+def _spacing(time: Time, series: Sequence[Sequence[Any]]) -> Spacing:
+    """Returns where buckets start, and how far those of a series are apart."""
+    starts: dict[str, set[int]] = {}
+    for number, start in enumerate(time.values):
+        if start is not None:
+            starts.setdefault(repr([it[number] for it in series]), set()).add(start)
+    gaps = sorted(b - a for of_series in starts.values() for a, b in pairwise(sorted(of_series)))
+    all_starts = sorted({it for of_series in starts.values() for it in of_series})
+    return Spacing(all_starts, gaps[len(gaps) // 4] if gaps else None, time.is_day)
 
 
-def _are_starts(starts: list[int], length: int) -> bool:
-    """Returns whether buckets of this length start at these instants, side by side in any time zone."""
-    are_aligned = sum(it % min(length, _QUARTER) == 0 for it in starts) >= NEARLY_ALL * len(starts)
-    # Days are up to an hour shorter where clocks change.
-    shortest = length - _HOUR if length == _DAY else length
-    gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
-    are_apart = sum(it >= shortest for it in gaps) >= NEARLY_ALL * len(gaps)
-    return (
-        are_aligned and are_apart and (len(starts) >= _MIN_STARTS or all(it % length == 0 for it in starts))
+def _alike(likely: Mapping[str, Held], spacing: Spacing) -> Iterator[dict[str, Held]]:
+    """Yields the fields whose slots are of one kind: those with clock times, those on each depth, and on one
+    level those with different slots of which a bucket has all."""
+    groups: dict[Any, dict[str, Held]] = {}
+    scarce: dict[str, Held] = {}
+    for path, held in likely.items():
+        if held.depth > 1:
+            groups.setdefault((held.depth, held.is_running), {})[path] = held
+        elif held.clock is not None:
+            groups.setdefault(("clock", held.clock), {})[path] = held
+        else:
+            widths = widths_of(held.places, spacing)
+            full = [it for it in widths if emptiness(it, held.places) < NEARLY_FULL]
+            if full:
+                groups.setdefault(("full", full[0].slot, full[0].span), {})[path] = held
+            else:
+                scarce[path] = held
+    rest = groups.setdefault("rest", {})
+    for path, held in scarce.items():
+        fitting = [
+            fields
+            for key, fields in groups.items()
+            if key[0] == "full" and held.places.highest <= max(it.places.highest for it in fields.values())
+        ]
+        (fitting[-1] if fitting else rest)[path] = held
+    yield from (it for it in groups.values() if it)
+
+
+def _kinds_of(fields: Mapping[str, Held], spacing: Spacing) -> list[_Kind]:
+    """Returns what these slots may be, the likeliest first."""
+    first = next(iter(fields.values()))
+    if first.depth > 1:
+        return _of_levels(fields, spacing)
+    numbers = [_kind(it, spacing) for it in widths_of(_places(fields), spacing)]
+    clock = first.clock
+    if clock is None or not (spacing.may_be(DAY) and spacing.reaches(DAY)):
+        return numbers
+    keys = {"slot": clock.keys.get("slot", "hour"), "span": "day", "slot_keys": "clock"}
+    shown = _Kind(keys, f"{clock.words}: their keys are what a clock shows", is_of_days=True)
+    return [shown] if first.is_surely_clock else [shown, *numbers]
+
+
+def _places(fields: Mapping[str, Held]) -> Places:
+    """Returns the slots of several fields together."""
+    held = [it.places for it in fields.values()]
+    return Places(
+        min(it.lowest for it in held),
+        max(it.highest for it in held),
+        [one for it in held for one in it.each],
+        any(it.is_keyed for it in held),
     )
 
 
-def _proposal(fields: dict[str, _Slots], kinds: Sequence[_Units], time: Time, evidence: Evidence) -> Proposal:
-    kind, *others = kinds
-    paths = [path for name, slots in fields.items() for path in slots.paths(name)]
+def _kind(width: Width, spacing: Spacing) -> _Kind:
+    """Returns slots of a width, with what speaks for them."""
+    is_of_days = width.span % DAY == 0
+    if spacing.gap is None:
+        why = f"{width.words}; no series has documents next to each other"
+        return _Kind(width.keys, why, is_of_days)
+    apart = f"documents of a series come {spacing_words(spacing.gap)} apart"
+    if spacing.reaches(width.span):
+        return _Kind(width.keys, f"{width.words}; {apart}", is_of_days)
+    return _Kind(
+        {**width.keys, "sparse_ok": True}, f"{width.words}, and nothing in between; {apart}", is_of_days
+    )
+
+
+def _of_levels(fields: Mapping[str, Held], spacing: Spacing) -> list[_Kind]:
+    """Returns what slots inside slots may be: with fewest slots, then the longest bucket."""
+    first = next(iter(fields.values()))
+    highest = [max(it) for it in zip(*(held.levels for held in fields.values()), strict=True)]
+    fitting = [
+        kind
+        for kind in (_RUNNING if first.is_running else _LEVELS)
+        if len(kind.slots) == len(highest)
+        and all(key < count for key, count in zip(highest, kind.slots, strict=True))
+        and spacing.may_be(kind.length)
+        and (spacing.gap is None or kind.length - HOUR <= spacing.gap)
+    ]
+    fitting = [it for it in fitting if spacing.reaches(it.length)] or fitting
+    kinds = sorted(fitting, key=lambda it: (it.slots, -it.length))[:1]
+    more = {key: True for kind in kinds for key in ("sparse_ok",) if not spacing.reaches(kind.length)}
+    return [_Kind({**it.keys, **more}, it.words, it.length == DAY) for it in kinds]
+
+
+def _proposal(fields: Mapping[str, Held], kinds: Sequence[_Kind], time: Time, evidence: Evidence) -> Proposal:
+    paths = [path for name, held in fields.items() for path in held.paths(name)]
     alike: dict[int, list[str]] = {}
-    for name, slots in fields.items():
-        alike.setdefault(slots.sizes.most_common(1)[0][0], []).append(name)
+    for name, held in fields.items():
+        alike.setdefault(held.sizes.most_common(1)[0][0], []).append(name)
     what = "; ".join(f"{size:,} slots under {listed(named)}" for size, named in alike.items())
-    proposal = Proposal({"model": "slots", **kind.keys, "time_field": time.path}, what)
-    if time.key is not None:
-        proposal.keys["time_unit"] = time.key
+    proposal = Proposal({"model": "slots"}, what)
     notes = proposal.notes
-    first = next(iter(kind.keys))
-    notes.add_evidence(first, kind.words)
-    rivals = [it.words for it in others if it.slots == kind.slots]
-    if rivals and len(set(non_null(time.values))) < _MIN_STARTS:
-        notes.add_question(first, f"Are these {kind.words}, or {' or '.join(rivals)}?")
-    ask_of_other_times(time, evidence.times, notes, "time_field")
+    choose_time(time, evidence, proposal)
+    forms, clocks = proposal.alternatives, proposal.clocks
     choose_clock(evidence.single, proposal)
+    proposal.clocks = SOLE
+    proposal.alternatives = [
+        Alternative({**form.keys, **kind.keys, **clock.keys}, "; ".join(filter(None, (kind.why, clock.why))))
+        for kind in kinds
+        for form in forms
+        for clock in (_of_days(time, proposal.keys, kind.is_shown) if kind.is_of_days else clocks)
+    ]
+    if len(kinds) == 1:
+        notes.add_evidence(next(it for it in ("slot", "slot_levels") if it in kinds[0].keys), kinds[0].why)
     names = names_of(evidence, [])
     names.pop(proposal.keys.get("local_offset_field", ""), None)
     choose_series(names, time.values, evidence, time.path, proposal)
-    proposal.keys["value_fields"] = usable(paths, notes)
+    choose_values({}, usable(paths, notes), proposal)
     floats = [
         it for it, held in evidence.fields.single.items() if any(isinstance(value, float) for value in held)
     ]
     if floats:
         notes.add_evidence("value_fields", f"outside of slots there are also {listed(floats[:5])}")
     return proposal
+
+
+def _of_days(time: Time, keys: Mapping[str, Any], are_shown: bool) -> Sequence[Alternative]:
+    """Returns the clocks that the days of buckets may follow, and whether slots are what these show.
+    `are_shown`: they are, by their names."""
+    starts = sorted(set(non_null(time.values)))
+    if not time.is_local:
+        zones = with_midnights(starts)
+        shown = [int(it) for zone in zones[:1] for it in clock_of(zone).shown(np.array(starts))]
+        changing = distinct(shown)
+        zones = zones[:1] if zones[:1] == ["UTC"] else zones
+    elif "timezone" in keys:
+        changing = distinct(starts)
+        zones = [keys["timezone"]]
+    else:
+        changing = distinct(starts)
+        zones = list(changing)
+    if zones in ([], ["UTC"]) and not time.is_local:
+        return SOLE
+    return [
+        Alternative({"timezone": zone, **more}, _CHANGED if changing.get(zone) else "")
+        for zone in zones
+        for more in _by(zone, are_shown, changing.get(zone, True))
+    ]
+
+
+_CHANGED = "clocks there were changed on one of these days"
+
+
+def _by(zone: str, are_shown: bool, changes: bool) -> list[dict[str, str]]:
+    """Returns how slots go on after a change of the clock, where there is any."""
+    if are_shown:
+        return [{}] if zone == "UTC" else [{"slot_time": "local"}]
+    return [{}, {"slot_time": "local"}] if changes else [{}]

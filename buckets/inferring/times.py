@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
+from bson.objectid import ObjectId
+from bson.timestamp import Timestamp
 
 from bucketwise.buckets.fields.isotimes import iso_ms
 from bucketwise.buckets.fields.times import PER_SECOND, as_ms
@@ -18,8 +20,17 @@ from bucketwise.buckets.inferring.fields import (
     as_float,
     hints,
     is_number,
+    is_text,
     is_whole,
     non_null,
+)
+from bucketwise.buckets.inferring.parts import parts_in
+from bucketwise.buckets.inferring.texts import (
+    TextForm,
+    forms_of,
+    is_local,
+    is_time_of_day,
+    time_of_day_format,
 )
 from bucketwise.config.policies import TimeUnit
 
@@ -28,26 +39,64 @@ _EARLIEST, _LATEST = 315_532_800, 4_102_444_800
 #: Share of a field's values that have to be times.
 _NEARLY_ALL = 0.9
 _PER_SECOND: dict[TimeUnit, int] = dict(PER_SECOND.items())
+#: So many `_id`s tell whether they were made one by one.
+_LEAST_IDS = 3
+#: Forms that are told by the type or the text of a value, and not by its size.
+_SURE = ("date", "iso", "timestamp")
 
 
 @dataclass(frozen=True)
-class Time:
-    """A field of times: its path, and its values in milliseconds; None where it has none."""
+class Form:
+    """How a value tells a time: its unit, or the format of its text."""
 
-    path: str
-    unit: TimeUnit
-    values: list[int | None]
-    rank: tuple[bool, ...]  # the higher, the likelier it is the time of readings
+    unit: TimeUnit | None
+    format: str | None = None
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """Returns what follows `time_` or `sample_time_` in the keys of a policy; nothing for dates."""
+        said = {"format": self.format, "unit": None if self.unit == "date" else self.unit}
+        return {key: it for key, it in said.items() if it is not None}
 
     @property
     def is_sure(self) -> bool:
         """Returns whether it is more than numbers that may be times by their size."""
-        return self.unit in ("date", "iso") or hints(self.path, TIME)
+        return self.unit in _SURE or self.format is not None
+
+
+@dataclass(frozen=True)
+class Time:
+    """A field of times, or several that tell one together: its path, and its values in milliseconds; None
+    where it has none. `is_local`: it is what a clock showed, in a zone that it does not name. `others`: forms
+    that fit as well."""
+
+    path: str  # of several: the first
+    form: Form
+    values: list[int | None]
+    rank: tuple[bool, ...]  # the higher, the likelier it is the time of readings
+    is_local: bool = False
+    others: tuple[Form, ...] = ()
+    paths: tuple[str, ...] = ()  # of several
 
     @property
-    def key(self) -> TimeUnit | None:
-        """Returns the unit as a policy needs it said: not at all of dates."""
-        return None if self.unit == "date" else self.unit
+    def is_sure(self) -> bool:
+        """Returns whether it is more than numbers that may be times by their size."""
+        return self.form.is_sure or hints(self.path, TIME)
+
+    @property
+    def is_day(self) -> bool:
+        """Returns whether it is text that tells days, and no time of day."""
+        is_text_form = self.form.format is not None or self.form.unit == "iso"
+        return is_text_form and all(it % 86_400_000 == 0 for it in non_null(self.values))
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Returns all its fields."""
+        return self.paths or (self.path,)
+
+    def keys(self, name: str = "time") -> dict[str, Any]:
+        """Returns the keys of a policy that say its form. `name`: what they begin with."""
+        return {f"{name}_{key}": it for key, it in self.form.keys.items()}
 
 
 def times_in(
@@ -57,37 +106,109 @@ def times_in(
     `by_name`: any number is taken for seconds if its field is named like a time."""
     found = []
     for path, values in fields.items():
-        unit = unit_of(values, path)
-        if unit is None and by_name and hints(path, TIME) and all(map(is_number, non_null(values))):
-            unit = "s"
-        if unit is not None:
-            is_named = hints(path, TIME)
-            rank = (
-                path in indexed,
-                not hints(path, BOOKKEEPING),
-                unit in ("date", "iso") or is_named,
-                unit == "date",
-                is_named,
-            )
-            found.append(Time(path, unit, [ms_of(it, unit) for it in values], rank))
+        forms = _forms(values, path)
+        if not forms and by_name and hints(path, TIME) and all(map(is_number, non_null(values))):
+            forms = [Form("s")]
+        if forms:
+            found.append(_time(path, forms, values, path in indexed))
+    joined = list(_joined(fields, found, indexed))
+    parts = {path for it in joined for path in it.paths}
+    found = [*joined, *(it for it in found if it.path not in parts)]
     sure = [it for it in found if it.is_sure]
     return sorted(sure or found, key=lambda it: it.rank, reverse=True)
 
 
-def unit_of(values: Sequence[Any], path: str) -> TimeUnit | None:
-    """Returns the form of the times that a field holds; None if it holds none. Dates may be among numbers."""
+def _time(path: str, forms: list[Form], values: Sequence[Any], is_indexed: bool) -> Time:
+    form, *others = forms
+    texts = [it for it in values if is_text(it)]
+    return Time(
+        path,
+        form,
+        [ms_of(it, form) for it in values],
+        _rank(path, form, is_indexed),
+        is_local=form.format != "%s" and any(map(is_local, texts)),
+        others=tuple(others),
+    )
+
+
+def _rank(path: str, form: Form, is_indexed: bool) -> tuple[bool, ...]:
+    is_named = hints(path, TIME)
+    return (
+        is_indexed,
+        not hints(path, BOOKKEEPING),
+        form.is_sure or is_named,
+        form.unit in ("date", "timestamp"),
+        is_named,
+    )
+
+
+def _joined(fields: dict[str, list[Any]], found: Sequence[Time], indexed: Sequence[str]) -> Iterator[Time]:
+    """Yields times of several fields: a day as text with the time of day beside it, or their parts as
+    numbers."""
+    days = [it for it in found if it.is_local and it.is_day]
+    clocks = [path for path, it in fields.items() if is_time_of_day([str(held) for held in non_null(it)])]
+    parts = parts_in(fields)
+    for day in days:
+        form = day.form.format or "%Y-%m-%d"
+        if clocks:
+            (text,) = [str(it) for it in non_null(fields[clocks[0]])][:1]
+            yield _of_several((day.path, clocks[0]), f"{form} {time_of_day_format(text)}", fields, indexed)
+        elif parts.clock:
+            yield _of_several((day.path, *parts.clock), f"{form} {parts.clock_format}", fields, indexed)
+    if parts.day and not days:
+        yield _of_several((*parts.day, *parts.clock), parts.format, fields, indexed)
+
+
+def _of_several(
+    paths: tuple[str, ...], text: str, fields: dict[str, list[Any]], indexed: Sequence[str]
+) -> Time:
+    form = TextForm(text)
+    columns = zip(*(fields[it] for it in paths), strict=True)
+    values = [None if None in row else form.ms(" ".join(map(_as_text, row))) for row in columns]
+    rank = _rank(paths[0], Form(None, text), paths[0] in indexed)
+    return Time(paths[0], Form(None, text), values, (*rank, True), is_local=True, paths=paths)
+
+
+def _as_text(value: Any) -> str:
+    return str(int(value)) if is_whole(value) else str(value)
+
+
+def time_of_ids(ids: Sequence[Any]) -> list[Time]:
+    """Returns the time that is in `_id`s, where these were not all made at once."""
+    if len(ids) < _LEAST_IDS or not all(isinstance(it, ObjectId) for it in ids):
+        return []
+    seconds = [int.from_bytes(it.binary[:4], "big") for it in ids]
+    if 2 * len(set(seconds)) < len(seconds) or not _EARLIEST <= min(seconds) <= max(seconds) <= _LATEST:
+        return []
+    form = Form("objectid")
+    return [Time("_id", form, [it * 1000 for it in seconds], _rank("_id", form, True))]
+
+
+def _forms(values: Sequence[Any], path: str) -> list[Form]:
+    """Returns the forms that the times of a field may have; none if it holds none. Dates may be among
+    numbers."""
     held = non_null(values)
     dates = sum(isinstance(it, datetime | DatetimeMS) for it in held)
     enough = _NEARLY_ALL * len(held)
     if not held:
-        return None
+        return []
     if dates >= enough:
-        return "date"
+        return [Form("date")]
+    if sum(isinstance(it, Timestamp) for it in held) >= enough:
+        return [Form("timestamp")]
     numbers = [it for it in held if is_number(it)]
     if dates + len(numbers) >= enough:
-        return _counted(numbers, path)
-    texts = sum(isinstance(it, str) and iso_ms(it) is not None for it in held)
-    return "iso" if dates + texts >= enough else None
+        unit = _counted(numbers, path)
+        return [Form(unit)] if unit else []
+    texts = [it for it in held if is_text(it)]
+    if dates + sum(iso_ms(it) is not None for it in texts) >= enough:
+        return [Form("iso")]
+    return [_text_form(it) for it in forms_of(texts)] if len(texts) >= enough else []
+
+
+def _text_form(form: TextForm) -> Form:
+    unit = next((it for it in _PER_SECOND if it == form.unit), None)
+    return Form(unit, form.format)
 
 
 def _counted(numbers: list[Any], path: str) -> TimeUnit | None:
@@ -99,15 +220,17 @@ def _counted(numbers: list[Any], path: str) -> TimeUnit | None:
     return None
 
 
-def ms_of(value: Any, unit: TimeUnit) -> int | None:
+def ms_of(value: Any, form: Form) -> int | None:
     """Returns a time in milliseconds, rounded down; None for none."""
     if isinstance(value, datetime):
         return as_ms(value)
     if isinstance(value, DatetimeMS):
         return int(value)
+    if isinstance(value, Timestamp):
+        return value.time * 1000
     if isinstance(value, str):
-        return iso_ms(value)
-    per = _PER_SECOND.get(unit)
+        return TextForm(form.format, form.unit).ms(value) if form.format else iso_ms(value)
+    per = None if form.unit is None else _PER_SECOND.get(form.unit)
     if per is None or not is_number(value):
         return None
     if isinstance(value, int):

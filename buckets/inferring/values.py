@@ -19,6 +19,7 @@ from bucketwise.buckets.inferring.fields import (
     non_null,
     words,
 )
+from bucketwise.buckets.inferring.written import unknown_words, written_in
 from bucketwise.config.times import is_zone
 
 _KEY = "value_fields"
@@ -32,35 +33,58 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 def numeric(columns: Columns, notes: Notes) -> list[str]:
-    """Returns the fields that hold numbers, except those whose numbers identify something."""
+    """Returns the fields that hold numbers, in whatever form, except those whose numbers identify
+    something. Numbers as text that may be names count only where nothing else does."""
     found: list[str] = []
     mixed: list[str] = []
+    unsure: list[str] = []
     for path, values in columns.items():
         held = non_null(values)
         numbers = [it for it in held if is_number(it)]
         is_name = bool(words(path) & _NO_VALUES) and all(map(is_whole, numbers))
-        if any(map(is_finite, numbers)) and not is_name and not path.startswith(("__", "_id.")):
+        if is_name or path.startswith(("__", "_id.")):
+            continue
+        written = written_in(values)
+        if unknown_words(values) is not None:
+            found.append(path)
+        elif written is not None:
+            (found if written.is_sure else unsure).append(path)
+        elif any(map(is_finite, numbers)):
             (found if 2 * len(numbers) > len(held) else mixed).append(path)
     if mixed:
         notes.add_question(_KEY, f"{listed(mixed)} holds numbers now and then. Does it belong here?")
-    return usable(_outermost(found), notes)
+    return usable(_outermost(found or unsure), notes)
 
 
 def usable(paths: list[str], notes: Notes) -> list[str]:
     """Returns the fields that can have a column of their own, and a place in summaries; all if none can."""
     free: dict[str, str] = {}
     for path in paths:
-        name = path.rpartition("*.")[2]
-        if name.partition(".")[0] not in _RESERVED and _column(name) not in _RESERVED:
-            free.setdefault(_column(name), path)
+        free.setdefault(_column(path.rpartition("*.")[2]), path)
     left_out = [it for it in paths if it not in free.values()]
     if left_out and free:
         notes.add_question(
             _KEY,
-            f"{listed(left_out)} holds numbers too, but summaries or other columns have that name. "
-            "Rename the field to have it summarized",
+            f"{listed(left_out)} holds numbers too, but another column has that name. "
+            "Give it one of its own with `as` to have it summarized",
         )
     return list(free.values()) or paths
+
+
+def tables(columns: Columns, paths: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Returns the tables `values.FIELD` of value fields that need one: for numbers that are text, words that
+    stand for numbers, and names that summaries have a use for. `columns`: what fields hold, where it is not
+    numbers alone."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        written = written_in(columns.get(path, ()))
+        keys = dict(written.keys) if written is not None else {}
+        name = path.rpartition("*.")[2]
+        if name.partition(".")[0] in _RESERVED or _column(name) in _RESERVED:
+            keys["as"] = f"{_column(name).strip('_')}_value"
+        if keys:
+            found[path] = keys
+    return found
 
 
 def _column(name: str) -> str:

@@ -159,10 +159,11 @@ def _counted(columns: Columns, name: str) -> dict[ValueKind, int]:
 
 def _examples(columns: Columns) -> list[Example]:
     rows = sorted({0, len(columns.time) - 1}) if len(columns.time) else []
-    return [_example(columns, row) for row in rows]
+    return [example_of(columns, row) for row in rows]
 
 
-def _example(columns: Columns, row: int) -> Example:
+def example_of(columns: Columns, row: int) -> Example:
+    """Returns one reading of these columns."""
     numbers = (ValueKind.FINITE, ValueKind.NONFINITE)
     values = {
         name: float(held[row]) if columns.kinds[name][row] in numbers else None

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from bucketwise.buckets.inferring.fields import quoted
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.buckets.inferring.fields import listed, quoted
 from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.buckets.inferring.ways import Way
 from bucketwise.buckets.models import model_of
+from bucketwise.buckets.sampling.fit import Example
 from bucketwise.config.checks.policy import check_policy
 from bucketwise.config.checks.targets import check_targets
-from bucketwise.config.models import LAYOUT_KEYS, fields_of
+from bucketwise.config.models import LAYOUT_KEYS, fields_of, layout_of
 from bucketwise.config.policies import Archive, Policy, Rollup
 from bucketwise.config.problems import Problem, ProblemReport
-from bucketwise.config.written import toml_value
+from bucketwise.config.written import toml_key, toml_value
+from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.output.tables import printable
 
 _AFTER = timedelta(days=90)
@@ -56,21 +60,50 @@ def without_overflows(guesses: list[Guess]) -> list[Guess]:
 
 
 def draft_policy(guess: Guess, database: str, taken: Collection[str]) -> Guess:
-    """Returns the guess with roll-up and archive. Its policy is None if no such policy can be. `taken`:
-    names of collections that hold something else than summaries."""
+    """Returns the guess with roll-up and archive in each of its ways. Its policy is None if no such policy
+    can be. `taken`: names of collections that hold something else than summaries."""
     if guess.policy is None:
         return guess
-    archive = Archive(after=_AFTER, to="offline", delete=False)
-    whole = guess.policy.model_copy(update={"archive": archive, "rollup": _rollup(guess, taken)})
+    sole = replace(guess, ways=())
+    ways = [(it, _whole(replace(sole, policy=it.policy), taken)) for it in guess.ways]
+    sound = tuple(replace(way, policy=policy) for way, policy in ways if not _problems(policy, database))
+    if sound:
+        return replace(guess, policy=sound[0].policy, ways=sound)
+    whole = _whole(guess, taken)
     problems = _problems(whole, database)
     if not problems:
-        return replace(guess, policy=whole)
-    without = guess.policy.model_copy(update={"archive": archive, "local_offset_field": None})
+        return replace(guess, policy=whole, ways=())
+    without = whole.model_copy(update={"rollup": None, "local_offset_field": None})
     if _problems(without, database):
         return Guess(guess.collection, reasons=[f"{_sentence(it)}" for it in problems])
     for it in problems:
         guess.notes.add_question("rollup", f"There is no roll-up: {_sentence(it)}")
-    return replace(guess, policy=without)
+    return replace(guess, policy=without, ways=tuple(replace(it, policy=without) for it in guess.ways[:1]))
+
+
+def _whole(guess: Guess, taken: Collection[str]) -> Policy:
+    """Returns the policy of a guess, with roll-up and archive."""
+    assert guess.policy is not None
+    archive = Archive(after=_AFTER, to="offline", delete=False)
+    return guess.policy.model_copy(update={"archive": archive, "rollup": _rollup(guess, taken)})
+
+
+def like_siblings(guesses: Sequence[Guess]) -> list[Guess]:
+    """Returns the guesses; where one could be read in several ways and other collections, whose documents lie
+    alike, only in one of these, it is read as they are."""
+    told = [it for it in guesses if it.policy is not None and not it.asked]
+    return [_like(it, told) if it.asked else it for it in guesses]
+
+
+def _like(guess: Guess, told: Sequence[Guess]) -> Guess:
+    ways = {repr(layout_of(it.policy)): it for it in guess.ways}
+    layouts = {it.collection: repr(layout_of(it.policy)) for it in told if it.policy is not None}
+    alike = {name: it for name, it in layouts.items() if it in ways}
+    if len(set(alike.values())) != 1:
+        return guess
+    way = ways[next(iter(alike.values()))]
+    guess.notes.add_evidence("model", f"read as {listed(list(alike))}, whose documents lie alike")
+    return replace(guess, policy=way.policy, ways=(way,))
 
 
 def _rollup(guess: Guess, taken: Collection[str]) -> Rollup:
@@ -80,7 +113,7 @@ def _rollup(guess: Guess, taken: Collection[str]) -> Rollup:
     return Rollup(
         hourly=f"{base}_hourly",
         daily=f"{base}_daily",
-        timezone=guess.timezone or "UTC",
+        timezone=guess.timezone or (guess.policy.timezone if guess.policy else "UTC"),
         percentiles=_PERCENTILES if guess.is_noisy else (),
     )
 
@@ -106,7 +139,7 @@ _WIDTH = 110
 
 
 #: What stands in the table of a policy itself.
-_LAYOUT = {"collection", "local_offset_field", *LAYOUT_KEYS} - {"overflow"}
+_LAYOUT = {"collection", "local_offset_field", "sparse_ok", "earliest", *LAYOUT_KEYS} - {"overflow", "values"}
 
 
 _STORE = (
@@ -134,7 +167,9 @@ def config_text(guesses: Iterable[Guess], database: str, store: str, written: st
         *_key("url", store),
     ]
     for guess in guesses:
-        if guess.policy is not None:
+        if guess.asked:
+            lines += _asked(guess)
+        elif guess.policy is not None:
             lines += _policy(guess, guess.policy)
     left_out = [reason(it) for it in guesses if it.policy is None]
     if left_out:
@@ -149,16 +184,68 @@ def policy_text(guess: Guess) -> str:
     return "\n".join(_policy(guess, guess.policy)).strip() + "\n"
 
 
-def _policy(guess: Guess, policy: Policy) -> Iterator[str]:
+_ASKED = (
+    "{collection} can be read in {count:,} ways, and its documents do not tell which is meant. The keys of "
+    "each come first: keep those of one, and take `# ` away from the beginning of its lines and of the others"
+)
+
+
+def _asked(guess: Guess) -> Iterator[str]:
+    """Yields the policy as a comment, with the ways to read its documents side by side."""
+    yield ""
+    yield from _question(_ASKED.format(collection=quoted(guess.collection), count=len(guess.ways)))
+    assert guess.policy is not None
+    left_out = {key for way in guess.ways for key in way.keys}
+    head, *rest = list(_policy(guess, guess.policy, left_out))[1:]
+    for line in (head, *_ways(guess.ways), *rest):
+        yield f"# {line}".rstrip()
+
+
+def _ways(ways: Sequence[Way]) -> Iterator[str]:
+    """Yields the keys of each way, what speaks for it, and what it reads."""
+    whys = {it.why for it in ways}
+    for number, way in enumerate(ways, 1):
+        lines = [line for key in way.keys for line in _key(key, getattr(way.policy, key))]
+        shown = reading_text(way)
+        if len(lines) == 1 and len(whys) == 1:
+            yield f"{lines[0]}  # {shown}"
+            continue
+        yield from _comment(f"Way {number}: {way.why}" if way.why else f"Way {number}")
+        yield from _comment(f"reads {shown}")
+        yield from lines
+
+
+def reading_text(way: Way) -> str:
+    """Returns the first readings of a way, for people."""
+    if not way.first:
+        return "nothing"
+    named = zip(way.policy.series_names, way.first[0].series, strict=True)
+    series = ", ".join(f"{name}={value}" for name, value in named)
+    held = "; ".join(f"{iso(as_date(it.time))}: {_values(it)}" for it in way.first)
+    return printable(f"{series} {held}".strip())
+
+
+def _values(example: Example) -> str:
+    return ", ".join(
+        f"{name}={'no number' if it is None else format(it, 'g')}" for name, it in example.values.items()
+    )
+
+
+def _policy(guess: Guess, policy: Policy, left_out: Collection[str] = ()) -> Iterator[str]:
+    """Yields the tables of a policy. `left_out`: keys that stand elsewhere."""
     at = f"policies.{policy.name}"
     notes = guess.notes
     yield from ("", f"[{at}]")
     for key in fields_of(type(policy)):
         value = getattr(policy, key)
-        if key in _LAYOUT and key in policy.model_fields_set and value is not None:
+        if key in _LAYOUT and key in policy.model_fields_set - set(left_out) and value is not None:
             for text in notes.questions.get(key, ()):
                 yield from _question(text)
             yield from _key(key, value, notes.evidence.get(key, ()))
+    for path, field in policy.values.items() if "values" not in left_out else ():
+        yield from ("", f"[{at}.values.{toml_key(path)}]")
+        for key, value in field.model_dump(exclude_unset=True, by_alias=True).items():
+            yield from _key(key, value)
     if policy.overflow is not None:
         yield from ("", f"[{at}.overflow]")
         for text in notes.evidence.get("overflow", ()):
@@ -177,7 +264,7 @@ def _rollup_text(guess: Guess, policy: Policy, at: str) -> Iterator[str]:
     yield f"[{at}.rollup]"
     for key, value in rollup.targets.items():
         yield from _key(key, value)
-    if "local_offset_field" not in policy.model_fields_set:
+    if "local_offset_field" not in policy.model_fields_set and "timezone" not in policy.model_fields_set:
         for text in notes.questions.get("timezone", ()):
             yield from _question(text)
         yield from _key("timezone", rollup.timezone, notes.evidence.get("timezone", ["where days begin"]))

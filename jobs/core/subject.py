@@ -88,7 +88,7 @@ class Inspector:
         native: Mapping[str, str] | None = info["options"].get("timeseries")
         indexes = [] if native else _indexes(self.database[name])
         found = guess(policy, name, self.sample(name), indexes, native)
-        if found.policy is None or not model_of(found.policy).may_overflow:
+        if found.policy is None or found.asked or not model_of(found.policy).may_overflow:
             return found
         return find_overflow(self.database[name], found, self.sample(name), self._others(name))
 
@@ -187,4 +187,10 @@ def subject_of(call: Call, database: Database[Document], name: str) -> Subject:
     guess = looker.look(name, policy_names([name])[name], is_named=True)
     if guess.policy is None:
         raise UsageError(f"{name}: no readings that bucketwise understands: {'; '.join(guess.evidence)}")
+    if guess.asked:
+        raise UsageError(
+            f"{name}: its documents can be read in {len(guess.ways):,} ways, and nothing in them tells which "
+            "is meant. Let `bucketwise init` write a policy file, choose one there, and name the file with "
+            "--config"
+        )
     return Subject(database, guess.policy, kind, guess)

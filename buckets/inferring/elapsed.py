@@ -1,0 +1,124 @@
+"""Finds times in samples that count from the start of their bucket, and the units in which they may count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from bucketwise.buckets.inferring.fields import hints, is_whole, words_of
+from bucketwise.buckets.inferring.parts import units_within
+from bucketwise.buckets.inferring.proposal import Alternative, Evidence, Proposal
+from bucketwise.buckets.inferring.times import Time
+from bucketwise.buckets.inferring.widths import spacing_words
+
+#: Milliseconds of each unit, from long to short.
+_UNITS = {"+h": 3_600_000, "+m": 60_000, "+s": 1_000, "+ms": 1}
+_NAMES = {"+h": "hours", "+m": "minutes", "+s": "seconds", "+ms": "milliseconds"}
+#: What a field of such a time is often called; where another field counts up as well, it comes first.
+_NAMED = words_of(
+    "t dt time offset delta elapsed rel relative ms millis milliseconds s sec secs second seconds "
+    "m min mins minute minutes h hr hour hours at"
+)
+
+
+@dataclass(frozen=True)
+class Elapsed:
+    """Fields whose numbers count from `start`, a bucket's own time, with the units that fit."""
+
+    start: Time
+    used: list[str]
+    ways: list[Alternative]
+
+    def put(self, proposal: Proposal) -> None:
+        """Puts the bucket's start and the units into the proposal."""
+        proposal.keys |= {"start_field": self.start.path, **self.start.keys()}
+        proposal.alternatives = self.ways
+        if len(self.ways) == 1:
+            proposal.notes.add_evidence("sample_time_unit", self.ways[0].why)
+
+
+def elapsed_in(
+    fields: Mapping[str, Sequence[Any]], owners: Sequence[int], evidence: Evidence
+) -> Elapsed | None:
+    """Returns the fields of samples that count up from the start of each bucket. `owners`: the number of each
+    sample's document."""
+    starts = [it for it in evidence.times if it.form.unit != "objectid" and not it.paths]
+    if not starts:
+        return None
+    within = units_within(fields)
+    if within and _counts_up(list(zip(*(fields[it] for it in within), strict=True)), owners):
+        units = [f"+{it}" for it in within.values()]
+        why = f"they grow together, as {' and '.join(_NAMES[it] for it in units)} do"
+        return Elapsed(starts[0], list(within), [Alternative({"sample_time_unit": units}, why)])
+    rising = [path for path, held in fields.items() if _is_rising(held, owners)]
+    rising.sort(key=lambda it: not hints(it, _NAMED))
+    if not rising:
+        return None
+    return Elapsed(starts[0], rising[:1], _units(fields[rising[0]], starts[0], evidence))
+
+
+def _is_rising(held: Sequence[Any], owners: Sequence[int]) -> bool:
+    """Returns whether numbers count up from about zero in each document."""
+    return all(map(is_whole, held)) and min(held) >= 0 and _counts_up(held, owners)
+
+
+def _counts_up(rows: Sequence[Any], owners: Sequence[int]) -> bool:
+    """Returns whether rows grow within each document, and start anew in the next."""
+    pairs = list(pairwise(zip(owners, rows, strict=True)))
+    try:
+        grows = all(a[1] < b[1] for a, b in pairs if a[0] == b[0])
+    except TypeError:
+        return False
+    within = sum(a[0] == b[0] for a, b in pairs)
+    falls = [b[1] <= a[1] for a, b in pairs if a[0] != b[0]]
+    return grows and within >= _LEAST and all(falls)
+
+
+#: Pairs of neighbours that have to grow.
+_LEAST = 3
+
+
+def _units(held: Sequence[Any], start: Time, evidence: Evidence) -> list[Alternative]:
+    """Returns the units in which numbers may count, with what speaks for each."""
+    highest = max(held)
+    gap = _gap(start, evidence)
+    reach = {unit: int(highest * ms) for unit, ms in _UNITS.items()}
+    if gap is None:
+        fitting = [it for it, ms in reach.items() if ms < _LONGEST]
+        return [_way(it, reach[it], None) for it in fitting] or [_way("+ms", reach["+ms"], None)]
+    fitting = [it for it, ms in reach.items() if ms <= gap]
+    reaching = [it for it in fitting if _REACH * reach[it] >= gap]
+    return [_way(it, reach[it], gap) for it in reaching or fitting or ["+ms"]]
+
+
+#: A bucket that is longer than this does not tell its unit by its length.
+_LONGEST = 8 * 86_400_000
+#: The last sample of the fullest bucket comes before this part of the time to the next bucket is over.
+_REACH = 20
+
+
+def _way(unit: str, reach: int, gap: int | None) -> Alternative:
+    last = f"as {_NAMES[unit]} the last sample comes {_length(reach)} after its bucket's start"
+    apart = "" if gap is None else f"; documents of a series come {spacing_words(gap)} apart"
+    return Alternative({"sample_time_unit": unit}, last + apart)
+
+
+def _length(ms: int) -> str:
+    for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if ms >= unit:
+            return f"{ms / unit:.3g} {name}"
+    return f"{ms} ms"
+
+
+def _gap(start: Time, evidence: Evidence) -> int | None:
+    """Returns how far the documents of a series lie apart; None if each has but one."""
+    texts = [held for held in evidence.single.values() if all(isinstance(it, str | int) for it in held)]
+    starts: dict[str, set[int]] = {}
+    for number, at in enumerate(start.values):
+        if at is not None:
+            key = repr([it[number] for it in texts if len(set(it)) <= len(it) // 2])
+            starts.setdefault(key, set()).add(at)
+    gaps = sorted(b - a for it in starts.values() for a, b in pairwise(sorted(it)))
+    return gaps[len(gaps) // 4] if gaps else None
