@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import Any, NamedTuple
 
+from bucketwise.buckets.fields.times import as_date
 from bucketwise.buckets.inferring.zones import with_midnights
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -134,7 +134,7 @@ class Spacing:
 
 def _starts_month(start: int) -> bool:
     """Returns whether a month begins about then, in any zone."""
-    return (date(1970, 1, 1) + timedelta(days=(start + 14 * HOUR) // DAY)).day in (1, 2)
+    return as_date(start + 14 * HOUR).day in (1, 2)
 
 
 def widths_of(places: Places, spacing: Spacing) -> list[Width]:

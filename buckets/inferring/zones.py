@@ -49,6 +49,8 @@ def with_midnights(instants: Sequence[int]) -> list[str]:
 def distinct(shown: Sequence[int]) -> dict[str, bool]:
     """Returns the zones whose clocks showed these times at different instants, each with whether it changed
     its clock on one of those days. Of zones that went alike it is the first."""
+    if not shown:
+        return {"UTC": False}
     days = np.unique(np.array(sorted(set(shown)), dtype=np.int64) // DAY_MS * DAY_MS)
     hours = (days[:, None] + np.arange(0, DAY_MS + 1, _STEP)).reshape(-1)
     found: dict[bytes, tuple[str, bool]] = {}
