@@ -39,10 +39,14 @@ lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other ways (ARGS="--scale 17M")
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(VENV)/dev.done  ## what takes hours, and a thousand examples of what holds for any input
+soak: $(VENV)/dev.done  ## what takes hours, a thousand examples of what holds for any input, mutants
 	@.ci/test-programs soak
 	@$(BIN)/pytest -m soak $(ARGS)
 	@$(BIN)/pytest -n 3 -m "not soak" --hypothesis-profile=long tests/buckets tests/rollups $(ARGS)
+ifeq ($(ARGS),)
+	@$(BIN)/pytest -n 3 -m "$(BRIEF)" --cov --cov-config=tests/coverage.ini --cov-context=test --cov-report=
+	@$(BIN)/python -m tests.mutants .coverage
+endif
 
 clean:  ## remove what was installed and cached
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

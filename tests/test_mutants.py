@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.mutants import mutants_of
+from tests.mutants import chosen, mutants_of
 
 _SOURCE = """
 def late(at, end, held, count):
@@ -34,3 +34,16 @@ def test_each_token_of_a_decision_is_changed_once() -> None:
     ]
     for text in found:
         ast.parse(text)
+
+
+def test_code_that_was_moved_has_the_same_mutants() -> None:
+    other = "\n\ndef early(at):\n    return at < 3 or not at\n"
+    before = {"late.py": _SOURCE.encode(), "early.py": other.encode()}
+    after = {"all.py": ("import os\n" + other + _SOURCE).encode()}
+    told = [
+        [it.place(files[it.path]) for it in chosen(files, 6, seed)]
+        for files in (before, after)
+        for seed in (1, 2)
+    ]
+    assert told[:2] == told[2:]
+    assert told[0] != told[1]

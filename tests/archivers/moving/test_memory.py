@@ -27,6 +27,7 @@ from tests.jobs.counting import ticks_policy
 Document = dict[str, Any]
 
 
+@pytest.mark.proof
 def test_what_was_read_is_given_back_before_the_copy_is_read_again(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def archived(database: Database[Document], store: Store, series: int, hours: int
     return cycle
 
 
+@pytest.mark.proof
 def test_an_audit_holds_no_more_states_than_a_roll_up(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -403,6 +403,7 @@ def commit_and_sync(cycle: Cycle, number: int) -> Counter[str]:
     return store.asked
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("syncs", "kept"), [(16, 4), pytest.param(60, 20, marks=pytest.mark.proof)])
 def test_a_sync_costs_what_has_changed_and_leaves_no_garbage(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, syncs: int, kept: int

@@ -278,6 +278,7 @@ def lost_after(others: list[ArchiveReport]) -> Callable[..., None]:
     return guard
 
 
+@pytest.mark.proof
 def test_a_run_costs_the_same_after_many_commits(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "MAX_READINGS", 1)
     asked = []

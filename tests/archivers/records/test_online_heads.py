@@ -318,6 +318,7 @@ def test_with_a_key_a_right_seal_is_not_enough(database: Database[Document], fil
         assert cycle.verify().bad
 
 
+@pytest.mark.proof
 def test_the_receipt_that_tells_them_is_found_however_many_tell_none(cycle: Cycle) -> None:
     last = records(cycle).find_one({"heads": {"$exists": True}}, sort=[("_id", -1)])
     number = last["sequence"]

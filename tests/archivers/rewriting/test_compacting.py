@@ -378,6 +378,7 @@ def test_a_database_is_put_back_to_before_a_merge(database: Database[Document], 
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 def test_what_a_merge_costs_does_not_grow(database: Database[Document], file_store: Store) -> None:
     """Where there is nothing to do."""
     cycle = Cycle(database, reading(), file_store).load()

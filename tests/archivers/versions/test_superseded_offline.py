@@ -179,6 +179,7 @@ def test_the_last_version_that_counts_is_the_one_restored() -> None:
     assert slots_of(plan.aside) == [{"9": 4.0}]
 
 
+@pytest.mark.proof
 def test_a_restore_reads_each_file_of_versions_a_bounded_number_of_times(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -344,6 +344,7 @@ def test_another_place(place: Place) -> None:
         assert ran.connected == []
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("many", [5, pytest.param(12, marks=pytest.mark.proof)])
 def test_it_costs_the_same_after_many_commits(place: Place, many: int) -> None:
     write_new(place, OLD_FILE)

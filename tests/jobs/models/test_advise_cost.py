@@ -111,6 +111,7 @@ def peak(do: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "indexes", ["time", *(pytest.param(it, marks=pytest.mark.proof) for it in INDEXES if it != "time")]
 )
@@ -127,7 +128,7 @@ def test_a_large_collection_takes_as_many_commands(
     assert found[0].total() < 50
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.proof
 @pytest.mark.parametrize("indexes", INDEXES)
 @pytest.mark.parametrize("count", [LARGE, pytest.param(VAST, marks=pytest.mark.proof)])
 def test_mongodb_looks_at_few_documents(
@@ -158,6 +159,7 @@ def test_findings_hold_no_more_of_a_large_collection(make: Make, database: Datab
     assert taken(VAST) < 1.5 * taken(SMALL)
 
 
+@pytest.mark.proof
 def test_each_model_that_is_tried_takes_what_it_takes_alone(
     client: MongoClient[Document], mongodb_uri: str, database: Database[Document]
 ) -> None:

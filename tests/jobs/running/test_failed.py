@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+import pytest
+
 from bucketwise.jobs.core import ledger
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.ledger import Ledger
@@ -158,6 +160,7 @@ def test_series_are_not_kept(place: Place) -> None:
     assert "MDB" not in str(list(place.database[ledger.COLLECTION].find()))
 
 
+@pytest.mark.proof
 def test_a_long_history_costs_nothing(place: Place) -> None:
     broken(place, "run")
     place("rollup")

@@ -386,6 +386,7 @@ def costs(database: Db, uri: str, entries: int) -> tuple[list[str], int]:
         return told()
 
 
+@pytest.mark.proof
 def test_what_a_run_costs_does_not_grow_with_the_ledger(database: Db, mongodb_uri: str) -> None:
     few, many = (costs(database, mongodb_uri, entries) for entries in (10, 10_000))
     assert few == many
