@@ -330,6 +330,7 @@ def test_a_crash_at_every_step(
         world.check_receipts()
 
 
+@pytest.mark.proof
 def test_a_crash_between_the_pieces_of_a_long_run(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def cycle_of(database: Database[Document], settings: Store, case: Case, to: str)
     return Cycle(database, case.online() if to == "online" else case, settings)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("to", ["offline", pytest.param("online", marks=pytest.mark.proof)])
 def test_buckets_near_the_largest_with_overflow(
     database: Database[Document], file_store: Store, to: str
@@ -289,6 +290,7 @@ def small_steps(database: Database[Document], monkeypatch: pytest.MonkeyPatch) -
     await_primary(database.client)
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("to", [pytest.param("offline", marks=pytest.mark.proof), "online"])
 def test_a_failover_on_the_way(database: Database[Document], file_store: Store, to: str) -> None:

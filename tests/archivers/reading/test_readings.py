@@ -236,6 +236,7 @@ class _Before(CommandListener):
     def failed(self, _event: CommandFailedEvent) -> None: ...
 
 
+@pytest.mark.proof
 def test_the_first_commit_may_be_made_before_any_command(
     client: MongoClient[Document], mongodb_uri: str, tmp_path: Path
 ) -> None:

@@ -280,6 +280,7 @@ def disjoint(client: MongoClient[Document], tmp_path_factory: pytest.TempPathFac
     client.drop_database(database.name)
 
 
+@pytest.mark.proof
 def test_readings_of_one_series_open_one_part_among_many(disjoint: Cycle) -> None:
     store = opened(disjoint)
     found = rows_of(readings(disjoint, series={"symbol": "S31"}))

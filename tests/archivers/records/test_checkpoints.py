@@ -118,6 +118,7 @@ def test_it_lists_what_stands_and_is_alone(cycle: Cycle) -> None:
     assert codes(cycle) == set()
 
 
+@pytest.mark.proof
 def test_what_was_dropped_long_ago_is_not_read_again(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """An archive whose commits come and go: a look at all of it costs what stands."""
     monkeypatch.setattr(recovery, "EVERY", 10**6)

@@ -48,6 +48,7 @@ def locks(settings: Store) -> dict[str, set[tuple[str | None, datetime | None]]]
     return found
 
 
+@pytest.mark.in_turn(1)
 def test_the_files_of_commits_are_locked_and_nothing_else(
     database: Database[Document], moto_store: Store, mode: str
 ) -> None:
@@ -64,6 +65,7 @@ def test_the_files_of_commits_are_locked_and_nothing_else(
     assert sorted(cycle.archived()) == sorted(cycle.case.documents)
 
 
+@pytest.mark.proof
 def test_what_is_dropped_stays_as_a_locked_version(database: Database[Document], moto_store: Store) -> None:
     """A merge drops what it has merged: the locked versions of it stay, and nobody fights that."""
     settings = locking(moto_store, "compliance")

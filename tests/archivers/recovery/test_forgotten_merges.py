@@ -22,6 +22,7 @@ Document = dict[str, Any]
 HOUR, AFTER = timedelta(hours=1), timedelta(days=30)
 
 
+@pytest.mark.proof
 def test_a_database_is_put_back_while_replaced_commits_are_dropped(
     database: Database[Document], file_store: Store
 ) -> None:

@@ -263,6 +263,7 @@ def test_a_day_comes_to_rest_first(prepared: States) -> None:
     assert cycle.compact(LATER + DAYS, CompactOptions(quiet_since=LATER)).commits > 1
 
 
+@pytest.mark.proof
 def test_a_budget_is_kept(prepared: States) -> None:
     cycle = prepared(reading(), archived_every_few_hours)
     whole = archive_of(cycle.context(LATER)).plan_compaction(CompactOptions())
@@ -289,6 +290,7 @@ def uneven() -> Case:
     return Case("ticks", ticks_policy(to="offline"), documents, [])
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("make", "most"), [(partial(slots, "minute"), 2_000), (uneven, 3_000)])
 def test_a_day_that_is_larger_than_what_a_run_holds(
     database: Database[Document],

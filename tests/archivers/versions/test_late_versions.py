@@ -252,6 +252,7 @@ def test_overflow_of_older_versions_joins_no_bucket(database: Database[Document]
     assert database["back"].find_one({"_id": first["_id"]}) is None
 
 
+@pytest.mark.proof
 def test_some_of_more_versions_than_a_few_were_merged(sampled: Cycle) -> None:
     """A restore of a day knew those of that day alone."""
     apart = [days(20.0 + 3 * i) for i in range(4)]
