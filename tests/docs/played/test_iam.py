@@ -158,6 +158,7 @@ def test_it_is_enough(archive: Archive) -> None:
     assert all(key.startswith(f"{PREFIX}/") for key in archive.account.objects())
 
 
+@pytest.mark.proof
 def test_who_reads_needs_less(archive: Archive) -> None:
     archive.account.allow(as_moto_asks(policy()))
     assert archive("run").code == 0

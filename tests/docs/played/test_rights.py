@@ -120,6 +120,7 @@ def test_they_are_enough_to_erase(market: Market, policy: str, series: str) -> N
     assert market("readings", "-p", policy, *READING["readings"]).policy(policy)["readings"] == 0
 
 
+@pytest.mark.proof
 def test_the_service_needs_no_more(market: Market) -> None:
     market.allow([*rights("run"), *STREAM])
     market.database.ticks.delete_one({"_id": "bad"})

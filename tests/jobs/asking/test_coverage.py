@@ -191,6 +191,7 @@ def test_late_readings_count_before_they_are_rolled_up(place: Place, archive: st
     assert (hours[4]["live"], hours[4][it.kind], hours[4]["readings"]) == (1, in_hour, in_hour + 1)
 
 
+@pytest.mark.proof
 def test_a_compaction_changes_no_number(place: Place) -> None:
     it = Counted(place, OFFLINE, QUESTIONS[1:])
     place("rollup", now=_at(LAST + 90 * GRACE))

@@ -155,6 +155,7 @@ def test_history_is_that_of_the_receipts_and_of_the_ledger(place: Place) -> None
     assert {it["run"] for it in _said(place, *bucket)["history"]} == {None}, "the ledger forgets"
 
 
+@pytest.mark.proof
 def test_history_goes_back_through_merged_commits(place: Place) -> None:
     bucket = ("--id", _first(place, "ticks"))
     place("rollup", "-p", "ticks")
@@ -265,6 +266,7 @@ def test_an_instant_without_any(untouched: Place, at: str) -> None:
     assert (said["state"], said["buckets"], said["rule"]) == ("gap", [], None)
 
 
+@pytest.mark.proof
 def test_any_id_can_be_written(place: Place) -> None:
     written = [
         "4711", "1.5", '"a text"', '{"$uuid": "00000000-0000-0000-0000-000000000004"}',

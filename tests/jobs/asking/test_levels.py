@@ -95,6 +95,7 @@ def test_each_level_has_its_retain(place: Place) -> None:
     assert place.database.ticks_daily.count_documents({}) == 1
 
 
+@pytest.mark.proof
 def test_what_waits_for_its_month_is_not_overdue(place: Place) -> None:
     """Of the readings of June the month is over; those of July wait, for this policy or for one beside it."""
     month = '[[policies.ticks.rollup.levels]]\nname = "monthly"\ncollection = "ticks_monthly"\n'

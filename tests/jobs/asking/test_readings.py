@@ -119,6 +119,7 @@ def test_quarantined_buckets_are_told_beside_the_readings(mixed: Place) -> None:
     assert told["readings"] == len(ALL)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("form", ["csv", pytest.param("json", marks=pytest.mark.proof), "parquet"])
 def test_a_closed_pipe_ends_it_quietly(mixed: Place, form: str) -> None:
     ran = call(mixed, "--format", form, "--quiet", pipe="| head -c 20")

@@ -63,6 +63,7 @@ def test_it_answers_from_summaries_when_all_else_has_gone(place: Place) -> None:
     assert price["p99_9"] == pytest.approx(50 + 59 / 8, rel=0.01)
 
 
+@pytest.mark.proof
 def test_a_month_is_answered_from_days_and_hours_alone(place: Place) -> None:
     """A month of a zone whose clocks change in it, and some hours: nothing but the summaries is left."""
     place.write_config(MONTHLY)

@@ -264,6 +264,7 @@ def test_the_models_are_tried(place: Place) -> None:
     assert f"{place.database.name}_try" not in place.database.client.list_database_names()
 
 
+@pytest.mark.proof
 def test_models_without_a_place_for_the_readings(place: Place) -> None:
     iot(place, [reading(it, at=START + it * timedelta(milliseconds=1500)) for it in range(200)])
     ran = place("advise", "iot", "--json", now=None)  # in an embedded MongoDB
@@ -318,6 +319,7 @@ def test_the_scratch_database_goes_in_any_case(
     assert not is_there(scratch)
 
 
+@pytest.mark.proof
 def test_what_a_killed_process_left_is_dropped_by_the_next(place: Place, scratch: Scratch) -> None:
     """But not while somebody works there; and what others make there meanwhile stays."""
     assert tried(place, scratch, "killed").code == -9

@@ -80,6 +80,7 @@ def test_runs_register_what_they_archive(place: Place) -> None:
     assert "iot: nothing is archived offline" in shown.out
 
 
+@pytest.mark.proof
 def test_a_run_that_its_window_ends_registers_what_it_archived(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_run_that_its_window_ends_registers_what_it_archived(
     assert rows(told["metadata"]) == MINUTES * 60
 
 
+@pytest.mark.proof
 def test_a_catalog_that_is_down_holds_nothing_up(place: Place) -> None:
     place.write_config(DOWN + POLICIES)
     ran = place("run", "--json")

@@ -121,7 +121,7 @@ def test_a_refusal_is_told(server: RedisServer, fault: object) -> None:
     assert clean(str(told.value))
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "fault",
     [
