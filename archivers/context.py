@@ -157,7 +157,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Connections:
-    """What a task works with, in the process that executes it."""
+    """The connections of a task, in the process that executes it."""
 
     database: Database[dict[str, Any]]
     store: ObjectStore | None
@@ -218,7 +218,7 @@ def no_fence_is_known(_fences: Collection[int]) -> Collection[int]:
 
 @dataclass
 class ArchiveState:
-    """What is known of an archive, kept from step to step while no other run works on it.
+    """The state of an archive, kept from step to step while no other run works on it.
 
     `is_clean`: whatever earlier runs left half-done has been looked for. `heads`: the last manifests of the
     chain when the run began; None: not read yet."""
@@ -249,7 +249,7 @@ def offline_archive(
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveContext(RunContext):
-    """What one run of one policy works with, and where it archives."""
+    """The context of one run of one policy, and where it archives."""
 
     store: ObjectStore | None
     executor: Executor

@@ -1,4 +1,5 @@
-"""Where each day is: live, archived, both, only summarised, gone, or nowhere. Reads no part of an archive.
+"""The place of each day: live, archived, both, only summarised, gone, or nowhere. Reads no part of an
+archive.
 
 MongoDB is read as it was at one instant, a new one for each slice of days, and manifests after that instant.
 """
@@ -112,7 +113,7 @@ class InventoryReader:
 
 @dataclass(frozen=True)
 class Day:
-    """What is known of one UTC day, offline; arrays are by its rows.
+    """One UTC day of an offline archive; arrays are by its rows.
 
     `held` copies of readings: in commits of which nothing is live (`closed`), in commits all of whose
     originals may be live (`copied`), and in others.

@@ -1,4 +1,4 @@
-"""What keeps a run from going on: one list, at the first of which a run or a plan stops, and all of which
+"""Preconditions of a run: one list, at the first of which a run or a plan stops, and all of which
 `check` reports.
 
 To add one: write a function that yields a `Problem` where something is not as a run needs it, and changes
@@ -81,7 +81,7 @@ def _record(context: ArchiveContext, facts: dict[str, object], session: ClientSe
 
 @dataclass(frozen=True)
 class RollupImpact:
-    """What a roll-up by the changed policy makes. Where it reads readings again: how many buckets are live
+    """The result of a roll-up by the changed policy. Where it reads readings again: how many buckets are live
     and archived, the latter with their readings and bytes of BSON, None where they are not known.
 
     `standing`: summaries by the policy of today, by level. `lost`: those that end before `first`, the first
@@ -199,7 +199,7 @@ def unreadable(policy: Policy, archived: Evidence, before: Policy) -> str | None
 
 @dataclass(frozen=True)
 class Problem:
-    """What keeps a run from going on. `code` is stable and for machines; `place` says where. The message of
+    """A reason why a run can't go on. `code` is stable and for machines; `place` says where. The message of
     `error` says what, which value, and how to fix it; its class is that of the exit code."""
 
     code: str

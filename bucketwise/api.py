@@ -1,4 +1,4 @@
-"""What policies have, for Python: `connect` for SQL, `scan` for Arrow, Polars and pandas. Both read only."""
+"""Data of policies in Python: `connect` for SQL, `scan` for Arrow, Polars and pandas. Both read only."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _AS_WRITTEN = object()
 
 
 class Fault(NamedTuple):
-    """What is wrong with one value, and how to fix it."""
+    """A fault of one value, and how to fix it."""
 
     message: str
     remedy: str

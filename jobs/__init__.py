@@ -1,1 +1,1 @@
-"""What runs and when: command line, runner, lease, ledger, scheduler, reports, demo."""
+"""Jobs, and when they run: command line, runner, lease, ledger, scheduler, reports, demo."""

@@ -6,6 +6,7 @@ from bucketwise.buckets import heap
 
 heap.keep_freed_memory()  # first of all: with Arrow comes a thread, that would have a heap of its own already
 
+import inspect
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -17,17 +18,7 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from bucketwise import __version__
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs.core.job import (
-    Config,
-    Json,
-    Logs,
-    Names,
-    Now,
-    Quiet,
-    Yes,
-    command,
-    common,
-)
+from bucketwise.jobs.core.job import COMMON, command, with_options
 from bucketwise.jobs.core.stopping import fix_exit_code
 from bucketwise.jobs.output import streams
 from bucketwise.jobs.suite import ENTRIES, GROUPS, load
@@ -43,20 +34,13 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-def _before_the_verb(
-    context: typer.Context,
-    config: Config = None,
-    policy: Names = None,
-    now: Now = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    log_format: Logs = None,
-    yes: Yes = False,
-    version: Annotated[  # noqa: ARG001  # its callback has the say
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    context.obj = common(config, policy, now, json, quiet, log_format, yes)
+_Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+]
+
+
+def _before_the_verb(context: typer.Context, **given: Any) -> None:
+    context.obj = {it.name: value for it in COMMON if (value := given[it.name])}
 
 
 class _Commands(Mapping[str, Any]):
@@ -119,7 +103,10 @@ def program() -> Any:
         rich_markup_mode=None,
         context_settings=_HELP,
     )
-    app.callback()(_before_the_verb)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    before = inspect.Parameter("context", kind, annotation=typer.Context)
+    version = inspect.Parameter("version", kind, default=False, annotation=_Version)
+    app.callback()(with_options(_before_the_verb, (before, *COMMON, version)))
     return typer.main.get_command(app)
 
 

@@ -80,7 +80,7 @@ def rollup(
 
 
 def _length(slices: str, within: TimeRange) -> timedelta:
-    """Of a slice. Raises UsageError."""
+    """Returns the length of a slice. Raises UsageError."""
     try:
         length = parse_duration(slices)
     except InvalidValueError as error:

@@ -10,7 +10,7 @@ from bucketwise.jobs.core.job import Job
 
 
 class Entry(NamedTuple):
-    """Where a job is, and the first line of its help."""
+    """The module of a job, and the first line of its help."""
 
     module: str
     summary: str

@@ -45,7 +45,7 @@ Transact = Callable[[Callable[[ClientSession], None]], None]
 
 
 class Checked(NamedTuple):
-    """What was found where an archive was looked at. `stored`: what the archive says of its deployment."""
+    """The findings of a look at an archive. `stored`: what the archive says of its deployment."""
 
     record: BindingRecord
     file: OwnerFile | None
@@ -77,7 +77,7 @@ class Adoption(NamedTuple):
 
 @dataclass
 class BindingState:
-    """What a run knows of the binding, from step to step."""
+    """The state of the binding in a run, kept from step to step."""
 
     checked: Checked | None = None
     is_claimed: bool = False

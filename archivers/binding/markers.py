@@ -1,4 +1,4 @@
-"""What tells an archive's deployment and its store from others: UUIDs and markers.
+"""Marks that tell an archive's deployment and its store from others: UUIDs and markers.
 
 A dump that is restored elsewhere has other UUIDs of the suite's own collections; a copy of the disk has other
 hosts; another replica set has another id, where that may be read. What none of them tells apart, the lineage
@@ -106,7 +106,7 @@ class Deployment:
 
 @dataclass
 class Topology:
-    """What the configuration of a replica set, or of a sharded cluster, says of it. It is read once for all
+    """The identity of a replica set, or of a sharded cluster, by its configuration. It is read once for all
     policies of a run, and anew where that decides what is written. `id`: None where it may not be read.
     `hosts`: by all their names; a member may have another one outside of its network."""
 
@@ -304,8 +304,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a database has recorded. `begun`: its last steps, and the one that the store had when the last of
-    them began. `done`: the number of the last one that was in the store; 0 before the first."""
+    """The steps that a database has recorded. `begun`: its last steps, and the one that the store had when
+    the last of them began. `done`: the number of the last one that was in the store; 0 before the first."""
 
     begun: tuple[Step, ...] = ()
     done: int = 0
@@ -368,9 +368,9 @@ _FIELDS = ("owner", "deployment", "lineage", "marker", "adopting")
 
 @dataclass(frozen=True)
 class BindingRecord:
-    """What the database has recorded. `owner`: the random id that the archive knows it by. `marker`: of the
-    store that the policy has used; `known`: of the store that any policy has used at this URL. `adopting`:
-    an adoption that has not ended. `time`: the server's, where there was a record."""
+    """The binding as the database has recorded it. `owner`: the random id that the archive knows it by.
+    `marker`: of the store that the policy has used; `known`: of the store that any policy has used at this
+    URL. `adopting`: an adoption that has not ended. `time`: the server's, where there was a record."""
 
     owner: str | None = None
     deployment: Deployment | None = None

@@ -1,4 +1,4 @@
-"""What an archive holds of a series, and how that goes, whichever kind it is."""
+"""The erasure of a series from an archive, whichever kind it is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Remaining(NamedTuple):
 
 @dataclass
 class ErasureReport:
-    """What was erased, or would be in a dry run."""
+    """The counts of an erasure, or of its dry run."""
 
     counts: Mapping[str, int]
     remaining: list[Remaining]
@@ -113,8 +113,9 @@ def _is_of_another(document: dict[str, object], policy: Policy) -> bool:
 
 
 class PlaceHolding(NamedTuple):
-    """What a place, or a part of it, holds of the series: how much goes, and how many buckets reach over the
-    edge of the range. `kind`: the name of its count. `names`: of the buckets that go, see `names_of`."""
+    """The contents of a place, or of a part of it, of the series: how much goes, and how many buckets reach
+    over the edge of the range. `kind`: the name of its count. `names`: of the buckets that go, see
+    `names_of`."""
 
     kind: str
     place: str

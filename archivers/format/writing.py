@@ -79,7 +79,7 @@ def decoding(store: ObjectStore, file: StoredFile) -> Iterator[None]:
 
 
 class Maker(NamedTuple):
-    """What names and manifests say of the run that archives: its database, fence and time."""
+    """The run that archives, as names and manifests have it: its database, fence and time."""
 
     database: str
     fence: int
@@ -88,7 +88,7 @@ class Maker(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """What a new commit takes over: the commits, and where its buckets were archived first. `span`: the time
+    """The commits that a new one takes over, and where its buckets were archived first. `span`: the time
     that they cover, in milliseconds, the last one included; it names a commit of which not all is known when
     its first file is written. None: such a commit has one section. `versions`: the SHA-256 of each file that
     keeps buckets which have left these commits."""

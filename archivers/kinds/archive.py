@@ -1,4 +1,4 @@
-"""What every archive owes; and what is in its place for a policy that archives nothing."""
+"""The interface of all archives, and the archive of a policy that archives nothing."""
 
 from __future__ import annotations
 

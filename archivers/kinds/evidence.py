@@ -1,4 +1,4 @@
-"""What an archive can tell of its copies, whichever kind it is."""
+"""Evidence that an archive has of its copies, whichever kind it is."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class HeldPart(NamedTuple):
 
 
 class ArchivedRows(NamedTuple):
-    """What an archive has of the time of some rows."""
+    """The archived buckets of the time of some rows."""
 
     parts: Sequence[HeldPart]
     online: Tally
@@ -199,7 +199,7 @@ class ArchivedTotals(NamedTuple):
 
 
 class Evidence(Protocol):
-    """What one archive tells. Changes nothing; raises HaltedError where a copy is not what it was."""
+    """Evidence from one archive. Changes nothing; raises HaltedError where a copy is not what it was."""
 
     @property
     def state(self) -> ArchivedState:

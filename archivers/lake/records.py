@@ -1,4 +1,4 @@
-"""What MongoDB keeps of a policy's Iceberg table: which commits are in it, and at which snapshot that was so.
+"""Records of a policy's Iceberg table in MongoDB: which commits are in it, and at which snapshot that was so.
 
 A commit that is in the table has `lake` in its receipt, and keeps it when it is dropped. So an index finds
 what has to be added or removed, however large the archive is. That holds as long as the table is at the

@@ -178,7 +178,7 @@ class _Unsettled(NamedTuple):
 
 
 class _NamesInFile(NamedTuple):
-    """Where the file holds the names of a commit's buckets."""
+    """The place of the names of a commit's buckets in the file."""
 
     first: int
     last: int

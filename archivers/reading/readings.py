@@ -209,7 +209,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class _Part:
-    """Of one batch, or of the rows of a part: its readings in the slice of the series asked for."""
+    """The readings of one batch, or of the rows of a part, in the slice and of the series asked for."""
 
     series: NDArray[np.int32]  # n
     time: NDArray[np.int64]  # n
@@ -220,7 +220,7 @@ class _Part:
 
 
 class _Slice:
-    """What one slice holds."""
+    """The readings of one slice."""
 
     def __init__(self, policy: Policy, row_filter: RowFilter) -> None:
         self.count = 0  # readings, of those that are read

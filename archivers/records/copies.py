@@ -1,5 +1,5 @@
-"""What receipts say of the copies in an online archive: each bucket that left its source must lie there as it
-was then."""
+"""Checks the copies in an online archive against receipts: each bucket that left its source must lie there as
+it was then."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class VersionBeside(NamedTuple):
 
 @dataclass
 class _Said:
-    """What receipts say of one `_id`: the fingerprint of the newest delete, others that may be there, and
-    those of its versions."""
+    """The copies of one `_id` by the receipts: the fingerprint of the newest delete, others that may be
+    there, and those of its versions."""
 
     last: bytes | None = None
     others: set[bytes] = field(default_factory=set)
@@ -105,7 +105,7 @@ class _Said:
 
 
 class CopyReceipts:
-    """What the receipts of one policy say of the copies in its online archive. `keys`: receipts of deletes
+    """The copies in a policy's online archive, as its receipts have them. `keys`: receipts of deletes
     that are used must be as they were written, and signed by one of these; None: somebody else verifies all
     receipts. `session`: for reads at one instant."""
 

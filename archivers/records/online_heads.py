@@ -60,7 +60,7 @@ class Head(NamedTuple):
 
 
 class OnlineRecord(NamedTuple):
-    """What is recorded of an archive. `heads`: by what each collection holds. `receipt`: the number of the
+    """The record of an archive. `heads`: by what each collection holds. `receipt`: the number of the
     receipt that tells them; 0 where nothing must stay yet, None where an earlier version has written them.
     `baseline`: when they were recorded, if the archive was there before."""
 

@@ -1,4 +1,4 @@
-"""What each policy said last: its text, by which what it has archived can be read when it has left the file.
+"""The last text of each policy, by which what it has archived can be read when it has left the file.
 
 One document a policy beside its progress, written by runs when it has changed. One that does not match its
 digest, or is not signed where manifests are, counts as none. It also says whether originals were deleted into
@@ -39,7 +39,7 @@ _OF_ROLLUP = ("hourly", "daily", "levels", "timezone", "percentiles")
 
 @dataclass(frozen=True)
 class PolicyRecord:
-    """What a policy said last. `identity`: the name under which its archive is kept. `retired`: the receipt
+    """The last text of a policy. `identity`: the name under which its archive is kept. `retired`: the receipt
     that ended it. `has_deleted`: originals were deleted into an online archive."""
 
     identity: str
@@ -72,7 +72,7 @@ class PolicyRecord:
 
 
 class PolicyRecords:
-    """What the policies of a database said last, whichever policy file they are in."""
+    """The last texts of the policies of a database, whichever policy file they are in."""
 
     def __init__(
         self, database: Database[Document], store: ObjectStore | None, keys: Keys = UNSIGNED

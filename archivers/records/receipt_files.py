@@ -265,7 +265,7 @@ TIME = "time"
 
 
 class Recorded(NamedTuple):
-    """What is recorded. `latest`: the latest `now` of any receipt since number `lifted`, which says that
+    """The times on record. `latest`: the latest `now` of any receipt since number `lifted`, which says that
     later times were a mistake; 0: there was none. `latest` is None where there are no receipts."""
 
     latest: datetime | None = None

@@ -120,7 +120,7 @@ def check_own(receipts: Receipts, archive: OfflineArchive, known_fences: KnownFe
 
 @dataclass
 class _Lineage:
-    """What goes on from the heads that are recorded; where none are, from nothing."""
+    """The commits that go on from the heads that are recorded; where none are, from nothing."""
 
     receipts: Receipts
     chain: Chain

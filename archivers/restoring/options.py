@@ -26,7 +26,7 @@ Document = dict[str, Any]
 
 
 class Mode(StrEnum):
-    """What to do with several versions of a bucket."""
+    """The choice between several versions of a bucket."""
 
     latest = "latest"
     all = "all"
@@ -34,7 +34,7 @@ class Mode(StrEnum):
 
 
 class VersionHandling(NamedTuple):
-    """What to do with several versions of a bucket, and where the older ones go."""
+    """The choice between several versions of a bucket, and where the older ones go."""
 
     mode: Mode = Mode.merged
     aside: str | None = None  # the collection of older ones; None: that of the others
@@ -45,7 +45,7 @@ MERGED = VersionHandling()
 
 @dataclass(frozen=True)
 class Target:
-    """Where buckets go. `note` records them, in the transaction that puts them."""
+    """The collection that buckets go to. `note` records them, in the transaction that puts them."""
 
     database: Database[Document]
     policy: Policy
@@ -66,7 +66,7 @@ class Target:
 
 
 class Plan(NamedTuple):
-    """What is to be put for one bucket, and what may be there now."""
+    """The documents to put for one bucket, and those that may be there now."""
 
     history: History
     final: Batch  # of one

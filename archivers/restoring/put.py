@@ -54,7 +54,7 @@ Note = Callable[[Indices, ClientSession], None]
 
 
 class PutResult(NamedTuple):
-    """What was put where, and what could not be."""
+    """The buckets that were put, where, and those that could not be."""
 
     places: list[tuple[str, Docs, list[int]]]  # collection, documents, and of which bucket each is
     blocked: set[int]  # buckets that were left out

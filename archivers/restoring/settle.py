@@ -123,7 +123,7 @@ IN_THE_WAY = "another document has the same _id, and was left unchanged. Restore
 
 @dataclass
 class RestoreReport:
-    """What is in the target now, whether this restore put it there or an earlier one."""
+    """The buckets in the target, whether this restore put it there or an earlier one."""
 
     buckets: int = 0
     readings: int = 0

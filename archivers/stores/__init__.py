@@ -1,4 +1,4 @@
-"""Where offline archives lie: a module for each kind of store, named after the scheme of its URLs."""
+"""Stores of offline archives: a module for each kind of store, named after the scheme of its URLs."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ class StoreObject:
 
 @dataclass(frozen=True)
 class Versioning:
-    """What a store does with objects that are deleted or replaced. `lock`: the lock that it is configured to
-    put on objects; None: none."""
+    """The versioning of a store: what becomes of objects that are deleted or replaced. `lock`: the lock that
+    it is configured to put on objects; None: none."""
 
     keeps_versions: bool = False
     has_locks: bool | None = False  # None: it can't be asked
@@ -45,8 +45,8 @@ class Versioning:
 
 @dataclass(frozen=True)
 class OlderVersions:
-    """What a store keeps of objects that were deleted or replaced. `locked_until`: the last instant before
-    which some can't be removed."""
+    """The versions that a store keeps of objects that were deleted or replaced. `locked_until`: the last
+    instant before which some can't be removed."""
 
     count: int = 0
     locked_until: datetime | None = None

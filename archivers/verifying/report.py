@@ -1,4 +1,4 @@
-"""What a verification reports."""
+"""The report of a verification."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class IntactPiece(NamedTuple):
 
 
 class VerifiedRecords(NamedTuple):
-    """What `verify_records` found: `intact` are the undamaged pieces, `unlisted` the keys of files that no
+    """The result of `verify_records`: `intact` are the undamaged pieces, `unlisted` the keys of files that no
     manifest names. `is_gone`: the archive is not all there, so that nothing can be compared with
     it. `baseline`: when it was recorded what an older archive has."""
 

@@ -127,7 +127,8 @@ def _collections_in(scratch: Database[Document]) -> set[str]:
 
 
 def _own_collections(scratch: Database[Document]) -> list[str]:
-    """What was made here, the mark last. The books are not where policies of others have runs in them."""
+    """Returns the collections made here, the mark last. The books are not where policies of others have runs
+    in them."""
     leases = {it["_id"] for it in scratch[lease.COLLECTION].find({}, {"_id": 1})}
     books = () if leases - {_MARK, SUMMARIES} else (_BOOKS,)
     made = (it for it in _collections_in(scratch) if it in _OWN or it.startswith(books))

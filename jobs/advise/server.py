@@ -1,4 +1,4 @@
-"""What MongoDB knows of a collection: its sizes, how its indexes are used, and the cache that they need."""
+"""Asks MongoDB for a collection: its sizes, how its indexes are used, and the cache that they need."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def rotation_of(share: float | None) -> Rotation:
 
 
 class Sample(NamedTuple):
-    """What an audit reads of an archive. `unread`: spans of days on which something is archived, of which
-    nothing is read."""
+    """The part of an archive that an audit reads. `unread`: spans of days on which something is archived, of
+    which nothing is read."""
 
     pieces: Sequence[Piece]
     unread: Sequence[Span]  # milliseconds

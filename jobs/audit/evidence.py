@@ -62,7 +62,7 @@ class Volume:
 
 @dataclass
 class Month:
-    """What there is of a month of readings, in UTC. `summaries`: of windows that begin in it."""
+    """A month of readings, in UTC, and where they are. `summaries`: of windows that begin in it."""
 
     month: str  # 2018-06
     live: Volume = field(default_factory=Volume)
@@ -73,7 +73,7 @@ class Month:
 
 @dataclass
 class Deleted:
-    """What was deleted in a month, by its receipts: how many, and the first and last of their numbers."""
+    """The deletes of a month, by its receipts: how many, and the first and last of their numbers."""
 
     month: str
     receipts: int
@@ -149,7 +149,7 @@ class Ownership(NamedTuple):
 
 
 class Attestation(NamedTuple):
-    """What proves an archive. `heads`, `checkpoint` and `receipt` as MongoDB records them. `last`: the last
+    """The proof of an archive. `heads`, `checkpoint` and `receipt` as MongoDB records them. `last`: the last
     receipt itself; None where it lies in the store. `events`: receipts of what people decided about the
     archive. `key`: the id of the key that signs."""
 

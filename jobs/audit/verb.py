@@ -202,7 +202,7 @@ def audit(
 
 
 def _circumstances(call: Call) -> dict[str, str]:
-    """Who audits what, with what."""
+    """Returns who audits which policies, by which program."""
     settings = call.settings
     place = {"hosts": call.hosts, "database": settings.mongodb.database, "config": str(settings.path)}
     return {"by": this_user(), "version": __version__, **place}

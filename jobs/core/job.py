@@ -165,32 +165,29 @@ Executor = Annotated[
 ]
 
 
-def common(  # noqa: PLR0913  (the options that every verb has)
-    config: Config = None,
-    policy: Names = None,
-    now: Now = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    log_format: Logs = None,
-    yes: Yes = False,
-) -> dict[str, Any]:
-    """Returns the common options as given, without those that were not."""
-    given = {"config": config, "policy": policy, "now": now, "json": json, "quiet": quiet}
-    given |= {"log_format": log_format, "yes": yes}
-    return {name: value for name, value in given.items() if value}
-
-
-_COMMON = list(inspect.signature(common, eval_str=True).parameters.values())
-
-
-def _options(**annotations: Any) -> list[inspect.Parameter]:
+def _options(default: bool | None = None, **annotations: Any) -> list[inspect.Parameter]:
     kind = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter(name, kind, default=None, annotation=it) for name, it in annotations.items()]
+    return [inspect.Parameter(name, kind, default=default, annotation=it) for name, it in annotations.items()]
 
 
+#: Options that every verb has. They may stand before the verb as well.
+COMMON = [
+    *_options(config=Config, policy=Names, now=Now),
+    *_options(False, json=Json, quiet=Quiet),
+    *_options(log_format=Logs),
+    *_options(False, yes=Yes),
+]
 _WORKERS = _options(workers=WorkerCount, executor=Executor)
 _METRICS_FILE = _options(metrics_file=MetricsFile)
-_NO_THROTTLE = [it.replace(default=False) for it in _options(no_throttle=NoThrottle)]
+_NO_THROTTLE = _options(False, no_throttle=NoThrottle)
+
+
+def with_options(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
+    """Returns the function with these parameters as its own, as typer reads them."""
+    taken = [it.replace(kind=inspect.Parameter.KEYWORD_ONLY) for it in parameters]
+    function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+    function.__annotations__ = {it.name: it.annotation for it in taken}
+    return function
 
 
 #: Options for one run only: a repetition first checks whether it would delete too much, and continues where
@@ -229,7 +226,7 @@ def command(job: Job) -> Callable[..., int]:
     @functools.wraps(job.verb)
     def run(context: typer.Context, **given: Any) -> int:
         before: dict[str, Any] = context.obj or {}  # common options that stood before the verb
-        after = common(**{parameter.name: given.pop(parameter.name) for parameter in _COMMON})
+        after = {it.name: value for it in COMMON if (value := given.pop(it.name))}
         policies = (*before.get("policy", ()), *after.get("policy", ()))
         merged = before | after | {"policy": policies}
         merged["is_measured"] = job.is_measured and not given.get("dry_run")
@@ -239,11 +236,7 @@ def command(job: Job) -> Callable[..., int]:
 
         return execute(job, merged, functools.partial(job.verb, **given))
 
-    taken = (context, *own, *working, *running, *_COMMON)
-    parameters = [it.replace(kind=inspect.Parameter.KEYWORD_ONLY) for it in taken]
-    run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
-    run.__annotations__ = {it.name: it.annotation for it in parameters}
-    return run
+    return with_options(run, (context, *own, *working, *running, *COMMON))
 
 
 def one_policy(call: Call) -> Policy:

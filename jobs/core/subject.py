@@ -1,4 +1,4 @@
-"""What a verb is told to look at: a collection, its policy and a sample of it."""
+"""The subject of a verb: a collection, its policy and a sample of it."""
 
 from __future__ import annotations
 

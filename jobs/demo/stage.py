@@ -1,4 +1,4 @@
-"""What the acts of the demo share: the server, the policies with their readings, and the output.
+"""The stage of the demo: the server, the policies with their readings, and the output.
 
 Each function gives the readings as columns, with which the demo compares every result, and the documents in
 which an application would have written them. What summaries must hold is computed from the columns, in plain
@@ -313,7 +313,7 @@ class Case:
 
 @dataclass
 class Stage:
-    """What the acts share."""
+    """The stage that the acts share."""
 
     call: Call
     folder: Path

@@ -1,1 +1,1 @@
-"""What becomes of a bucket."""
+"""Explains what becomes of a bucket."""

@@ -89,7 +89,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Fate:
-    """What happens to a bucket. `at`: a run after this instant does it; None where nothing is to come."""
+    """The next event of a bucket's life. `at`: a run after this instant does it; None where nothing is to
+    come."""
 
     state: BucketState
     rule: str | None = None
@@ -284,7 +285,7 @@ class ExplainedBucket:
 
 @dataclass(frozen=True)
 class ExplainResult:
-    """What was found. `hour`: the coverage of the hour of an instant that no bucket covers."""
+    """The buckets that were found. `hour`: the coverage of the hour of an instant that no bucket covers."""
 
     buckets: list[ExplainedBucket]
     searched: Searched | None = None

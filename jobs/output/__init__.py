@@ -1,1 +1,1 @@
-"""What commands print: JSON, tables, pages, progress, logs."""
+"""Output of commands: JSON, tables, pages, progress, logs."""

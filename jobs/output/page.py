@@ -1,4 +1,4 @@
-"""What all pages share: one style, one security policy, and escaping of all text."""
+"""Renders pages: one style, one security policy, and escaping of all text."""
 
 from __future__ import annotations
 

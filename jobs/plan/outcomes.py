@@ -45,7 +45,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """What a policy does with its buckets up to `now` of the context. They are archived, and deleted, if
+    """The rule of a policy for its buckets up to `now` of the context. They are archived, and deleted, if
     their last reading is before these instants (milliseconds)."""
 
     context: ArchiveContext
@@ -55,7 +55,7 @@ class PolicyRule:
 
 @dataclass
 class RuleOutcome:
-    """What happens to buckets under a rule. `total`: in the collection; `broken`: of those that were read,
+    """The outcome of a rule for buckets. `total`: in the collection; `broken`: of those that were read,
     the ones that break their model."""
 
     archived: Totals = field(default_factory=Totals)

@@ -53,7 +53,7 @@ class PublishState:
 
 
 class PublishStates:
-    """Where the state of one policy is stored."""
+    """The place of one policy's state."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         self._id = {"publish": policy.identity}

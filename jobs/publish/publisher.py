@@ -33,9 +33,9 @@ class PublishError(BucketwiseError):
 
 
 class _Meta(NamedTuple):
-    """What Redis says of its keys. Whoever writes keys says whose they are; only a publication of all series
-    says by which `layout`, before it begins, and one that ends, its `number`. So in a Redis that was
-    emptied meanwhile the layout is missing."""
+    """The facts that Redis keeps of its keys. Whoever writes keys says whose they are; only a publication of
+    all series says by which `layout`, before it begins, and one that ends, its `number`. So in a Redis that
+    was emptied meanwhile the layout is missing."""
 
     owner: str | None = None
     layout: str | None = None

@@ -107,7 +107,7 @@ SERIES, _SIZE = 100, 1_000_000
 
 
 class PublishedSeries(NamedTuple):
-    """What Redis has of a series: its last summary's start and level, and which publication wrote it."""
+    """A series as Redis has it: its last summary's start and level, and which publication wrote it."""
 
     start: int | None
     level: str
@@ -116,7 +116,7 @@ class PublishedSeries(NamedTuple):
 
 @dataclass(frozen=True)
 class Keyspace:
-    """Where the series of a policy lie, and for how long (milliseconds since the last write of a series).
+    """The keys of a policy's series, and how long they live (milliseconds since the last write of a series).
     `fields`: its series fields; `secondary`: the one that has an index."""
 
     keys: Keys

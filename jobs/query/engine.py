@@ -206,8 +206,8 @@ class ViewRead:
 
 @dataclass(frozen=True)
 class ExplainedQuery:
-    """What a statement would read. `unread`: views that it names, of which the amount that is read depends on
-    other results."""
+    """The amount that a statement would read. `unread`: views that it names, of which the amount that is read
+    depends on other results."""
 
     reads: Sequence[ViewRead]
     unread: Sequence[str]

@@ -175,7 +175,7 @@ class ServedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
 
 class _Scanner:
-    """As much of Arrow's scanner as DuckDB uses."""
+    """The part of Arrow's scanner that DuckDB uses."""
 
     def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         self.projected_schema = schema

@@ -1,4 +1,4 @@
-"""What DuckDB reads of a policy, as Arrow: its readings, the summaries of a level, and its coverage by
+"""Arrow tables of a policy for DuckDB: its readings, the summaries of a level, and its coverage by
 day.
 
 Arrow decides that, as it decides which files of a data set to open: from a filter, and what is known of some
@@ -70,8 +70,8 @@ _FORMAT, _NOWHERE = ds.ParquetFileFormat(), LocalFileSystem()
 
 @dataclass(frozen=True)
 class Narrowed:
-    """What has to be read: ranges [start, end) in milliseconds, in order and apart, and the series that any
-    selector matches. No selectors: all series. No ranges: nothing."""
+    """The ranges and series to read: ranges [start, end) in milliseconds, in order and apart, and the series
+    that any selector matches. No selectors: all series. No ranges: nothing."""
 
     ranges: tuple[Range, ...] = EVER
     selectors: tuple[Selector, ...] = ()

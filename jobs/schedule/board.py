@@ -135,7 +135,7 @@ _RUNS_OF_EACH, _RUNS_SHOWN = 5, 20
 
 @dataclass
 class LastAnswer:
-    """What MongoDB last answered, and when. `failing`: since when it has not answered, and why."""
+    """The last answer of MongoDB, and its time. `failing`: since when it has not answered, and why."""
 
     at: datetime | None = None
     latest: Mapping[str, tuple[Document | None, list[Run]]] = field(default_factory=dict)
