@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from bench.report import AGE, MODELS, about, head, line
 from bucketwise.buckets.bson.types import DOUBLE
-from bucketwise.buckets.writing.exact import ExactReadings, Losses
+from bucketwise.buckets.writing import ExactReadings, Losses
 from bucketwise.config.models import make_policy
 from bucketwise.config.tables import MongoDB
 from bucketwise.jobs.advise.candidates import SPANS, Extract, Measured, measured

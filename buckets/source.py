@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
@@ -13,20 +13,64 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from bucketwise.buckets.bson.cluster import is_sharded
-from bucketwise.buckets.bson.cursor import SIMPLE, find_raw
+from bucketwise.buckets.bson.cursor import SIMPLE, find_raw, id_range_query, ids_query, is_sharded
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import DECODED, first_at
 from bucketwise.buckets.fields.isoforms import UNSORTED_MS
+from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.timeforms import any_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_ms
-from bucketwise.buckets.lookup import find_by_ids
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
 from bucketwise.buckets.models.shape import split
+from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
+
+
+def find_by_ids(
+    collection: Collection[Document],
+    raw_ids: Sequence[bytes],
+    session: ClientSession | None = None,
+    *,
+    are_unique: bool = True,
+) -> Iterator[Docs]:
+    """Yields the documents of a collection with these `_id`s. Raises HaltedError where they `are_unique` and
+    two documents have one: MongoDB keeps them unique only inside each shard.
+
+    ObjectIds that were made one after another lie together: reading from the first to the last is faster than
+    looking each up. Where there is more in between, each is looked up after all."""
+    found = _found_by_ids(collection, raw_ids, session)
+    return _each_once(found, collection.name) if are_unique else iter(found)
+
+
+def _found_by_ids(
+    collection: Collection[Document], raw_ids: Sequence[bytes], session: ClientSession | None
+) -> Iterable[Docs]:
+    span = id_range_query(raw_ids)
+    if span is not None:
+        found = Docs.concat([Docs.none(), *find_raw(collection, span, session, limit=len(raw_ids) + 1)])
+        if len(found) <= len(raw_ids):
+            wanted = set(raw_ids)
+            return [found.take([i for i, raw_id in enumerate(found.raw_ids) if raw_id in wanted])]
+    return find_raw(collection, ids_query(raw_ids), session)
+
+
+def _each_once(found: Iterable[Docs], collection: str) -> Iterator[Docs]:
+    """Gives the documents on. By its `_id`, one of two would be copied or deleted in place of the other."""
+    seen: set[bytes] = set()
+    for docs in found:
+        for i, raw_id in enumerate(docs.raw_ids):
+            if raw_id in seen:
+                raise HaltedError(
+                    f"{collection}: two documents have the _id {extended_json(docs.decode_id(i))}, on "
+                    "different shards. Nothing was deleted. Give one of them another _id, and run again"
+                )
+            seen.add(raw_id)
+        yield docs
+
+
 #: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
 _HOUR_MS = 3_600_000

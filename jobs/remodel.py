@@ -21,11 +21,11 @@ from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.inferring.guess import Guess
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.source import Source
-from bucketwise.buckets.writing.exact import Losses
-from bucketwise.buckets.writing.targets import (
+from bucketwise.buckets.writing import (
     ALIASES,
     TARGETS,
     DocumentWriter,
+    Losses,
     Target,
     misfits,
     readings_in,

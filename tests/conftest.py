@@ -23,7 +23,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from bucketwise.buckets.bson import rows
+from bucketwise.buckets.bson import raw
 from bucketwise.config.checks.locations import KINDS
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
@@ -101,7 +101,7 @@ def _inside(item: pytest.Item) -> AbstractContextManager[None]:
 def _memory_holds_nothing_by_luck() -> Iterator[None]:
     """What nobody has written may be what lay there before: an earlier copy of the very documents."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "unwritten", lambda _, size: b"\xa5" * size)
+        patch.setattr(raw, "unwritten", lambda _, size: b"\xa5" * size)
         yield
 
 

@@ -29,7 +29,7 @@ from bucketwise.archivers.format.names import DIGITS
 from bucketwise.archivers.records.receipts import CODEC, Receipts, reading
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
-from bucketwise.buckets.bson.cluster import uuid_of
+from bucketwise.buckets.bson.cursor import uuid_of
 from bucketwise.config.errors import HaltedError
 
 Document = dict[str, Any]

@@ -39,8 +39,7 @@ from bucketwise.archivers.format.writing import (
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
 from bucketwise.buckets.decoding.decode import BucketSet
-from bucketwise.buckets.packing.pack import PackedGroup, Rows
-from bucketwise.buckets.packing.unpack import Readings, unpack, unpacks_to
+from bucketwise.buckets.packing import PackedGroup, Readings, Rows, unpack, unpacks_to
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
 

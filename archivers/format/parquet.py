@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bucketwise.archivers.format.series import RowFilter, as_read, as_written, column_name
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import series_text
-from bucketwise.buckets.packing.pack import PackedGroup, Rows
+from bucketwise.buckets.packing import PackedGroup, Rows
 
 #: Options that decide on the bytes of a file, besides pyarrow's release and the contents.
 WRITTEN_BY = f"pyarrow {pa.__version__} and numpy {np.__version__}"

@@ -22,7 +22,7 @@ from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
-from bucketwise.buckets.packing.pack import Packed, pack
+from bucketwise.buckets.packing import Packed, pack
 from bucketwise.config.models import layout_of
 
 

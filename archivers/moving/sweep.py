@@ -25,8 +25,7 @@ from bucketwise.archivers.context import NOT_ROLLED_UP, Valueless
 from bucketwise.archivers.records.pins import fingerprint
 from bucketwise.archivers.run import Archiver, ArchiveRun
 from bucketwise.archivers.writes import chunks, compare_all, measured
-from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES
-from bucketwise.buckets.bson.prefetch import prefetch
+from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES, prefetch
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined, Series, ValueKind
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode, restored_among

@@ -25,7 +25,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import selected, selector_query
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
-from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.packing import Rows
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 

@@ -21,7 +21,7 @@ from bucketwise.archivers.format.series import column_name, misfit, series_types
 from bucketwise.archivers.reading.readings import Readings
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import series_text
-from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.packing import Rows
 from bucketwise.config.policies import Policy
 
 

@@ -40,7 +40,7 @@ from bucketwise.buckets.fields.selectors import (
 )
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from bucketwise.buckets.models.series import SeriesTable
-from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.packing import Rows
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 

@@ -22,7 +22,7 @@ from bucketwise.archivers.records.deletions import COLLECTIONS, Deletions
 from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import CODEC, COLLECTION, REMEDY, Receipts, reading
-from bucketwise.buckets.bson.cluster import is_sharded, uuid_of
+from bucketwise.buckets.bson.cursor import is_sharded, uuid_of
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.config.policies import ArchiveCollections, Policy

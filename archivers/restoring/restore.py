@@ -38,7 +38,7 @@ from bucketwise.archivers.versions.history import Histories, OfflineHistories, O
 from bucketwise.archivers.versions.kept import KeptVersions, beside
 from bucketwise.archivers.versions.superseded import Superseded, incomplete
 from bucketwise.archivers.writes import archive_collections, archived_source, chunks
-from bucketwise.buckets.bson.prefetch import prefetch
+from bucketwise.buckets.bson.cursor import prefetch
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.selectors import extended_json, selector_query

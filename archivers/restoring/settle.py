@@ -31,7 +31,7 @@ from bucketwise.buckets.bson.cursor import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.bson.types import DOCUMENT, INT32, elements
 from bucketwise.buckets.source import Source
-from bucketwise.buckets.versions.overlay import Typed, document_of, number, text
+from bucketwise.buckets.versions.readings import Typed, document_of, number, text
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.context import transaction
 

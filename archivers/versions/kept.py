@@ -26,8 +26,7 @@ from bucketwise.buckets.bson.cursor import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
 from bucketwise.buckets.fields.selectors import extended_json
-from bucketwise.buckets.versions.overlay import Typed, document_of, number, text
-from bucketwise.buckets.versions.readings import lacks
+from bucketwise.buckets.versions.readings import Typed, document_of, lacks, number, text
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]

@@ -48,7 +48,7 @@ from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, INT32, elements, first_at
 from bucketwise.buckets.fields.times import TimeRange, as_ms
 from bucketwise.buckets.source import Source
-from bucketwise.buckets.versions.overlay import array_of, document_of, number
+from bucketwise.buckets.versions.readings import array_of, document_of, number
 
 #: Earlier versions gave no fence.
 _NAME = re.compile(r"(?P<commit>[^.]+)\.(?:f(?P<fence>\d{6,})\.)?(?P<sha256>[0-9a-f]{64})\.bson")

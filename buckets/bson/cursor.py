@@ -1,4 +1,5 @@
-"""Finds raw documents, faster than `find_raw_batches`.
+"""Finds raw documents, faster than `find_raw_batches`; fetches the next ones meanwhile; and asks what
+collections are to the server.
 
 The driver makes an object of every document of a reply, and then joins their bytes again. Here the documents
 are cut out of a reply before the driver decodes the rest of it: the cursor's number, errors, the cluster's
@@ -8,10 +9,15 @@ that replies in another shape, or never calls `_unpack_response`, gives bytes as
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar, cast
+from uuid import UUID
 
 import numpy as np
 from bson.raw_bson import RawBSONDocument
@@ -19,14 +25,144 @@ from pymongo.client_session import ClientSession
 from pymongo.collation import Collation
 from pymongo.collection import Collection
 from pymongo.cursor import RawBatchCursor
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+from pymongo.topology_description import TOPOLOGY_TYPE
 
-from bucketwise.buckets.bson.identities import are_object_ids
-from bucketwise.buckets.bson.prefetch import prefetch
-from bucketwise.buckets.bson.raw import LEAST, LOSSLESS, Docs
-from bucketwise.buckets.bson.rows import Rows
+from bucketwise.buckets.bson.raw import LEAST, LOSSLESS, Docs, Rows, are_object_ids
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, extent
 
+T = TypeVar("T")
+#: Seconds: the server closes the cursors of a session that was idle for half an hour.
+IDLE = 600.0
+
+
+def _count_one(_: object) -> int:
+    return 1
+
+
+def prefetch(
+    items: Iterator[T],
+    may_continue: Callable[[], bool],
+    size: Callable[[T], int] = _count_one,
+    limit: int = 1,
+) -> Generator[T, None, None]:
+    """Yields the same items in the same order, and fetches the next ones meanwhile.
+
+    Once `may_continue` is true after an item, a thread fetches those after it while the caller works, until
+    those that wait have a size of `limit`. Where the caller takes long, it now and then fetches one more, so
+    that a cursor stays open. An error is raised in place of the item that it kept from coming. Closing this
+    iterator waits for the fetch under way; nothing is read after that."""
+    reader: _Reader[T] | None = None
+    try:
+        while (it := next(items, None)) is not None:
+            if may_continue():
+                reader = _Reader(items, size, limit)
+                reader.begin()
+            yield it
+            del it
+            if reader is not None and reader.ident is not None:
+                yield from reader.read()
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+class _Reader(threading.Thread, Generic[T]):
+    """A daemon: a process that is told to end does not wait for the server.
+
+    The two threads speak by queues alone. An exception that a signal raises in one leaves no lock held that
+    the other waits for."""
+
+    def __init__(self, items: Iterator[T], size: Callable[[T], int], limit: int) -> None:
+        super().__init__(name="bucketwise-ahead", daemon=True)
+        self._items, self._size, self._limit = items, size, limit
+        self._context = contextvars.copy_context()  # the driver keeps time limits there
+        self._waiting: SimpleQueue[tuple[int, T] | None] = SimpleQueue()  # with their sizes; None: the end
+        self._taken: SimpleQueue[int | None] = SimpleQueue()  # sizes; None: no more is wanted
+        self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Starts, unless the machine has no thread left."""
+        before = sys.exception()
+        try:
+            self.start()
+        except RuntimeError as error:
+            if error.__context__ is before:
+                return
+            # What a signal raised met it with a lock in its hand, which was then let go twice. The thread may
+            # be at work: who took it for none, and read on by himself, would miss what it reads.
+            raise cast(BaseException, error.__context__) from None
+
+    def run(self) -> None:
+        try:
+            self._fetch()
+        except BaseException as error:  # noqa: BLE001 - it is raised by who reads
+            self._error = error
+        self._waiting.put(None)
+
+    def _fetch(self) -> None:
+        held = 0
+        while True:
+            while held >= self._limit or not self._taken.empty():
+                try:
+                    taken = self._taken.get(timeout=IDLE)
+                except Empty:
+                    break
+                if taken is None:
+                    return
+                held -= taken
+            if (it := self._context.run(next, self._items, None)) is None:
+                return
+            size = self._size(it)
+            held += size
+            self._waiting.put((size, it))
+            del it
+
+    def read(self) -> Iterator[T]:
+        while (sized := self._waiting.get()) is not None:
+            self._taken.put(sized[0])
+            yield sized[1]
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        self._taken.put(None)
+        if self.is_alive():
+            self.join()
+
+
 Document = dict[str, Any]
+
+
+def uuid_of(listed: Mapping[str, Any]) -> str | None:
+    """Returns the UUID of a collection as people write it, from what MongoDB lists of it; None for a view."""
+    found = listed["info"].get("uuid")
+    return None if found is None else str(found if isinstance(found, UUID) else UUID(bytes=bytes(found)))
+
+
+def is_sharded(database: Database[Any]) -> bool:
+    """Returns whether the database is reached through a mongos. Sends no command if the client has sent
+    one before."""
+    found = database.client.topology_description.topology_type
+    return found in (TOPOLOGY_TYPE.Sharded, TOPOLOGY_TYPE.LoadBalanced)
+
+
+def shard_key(database: Database[Document], collection: str) -> Document | None:
+    """Returns the shard key of a collection; None if it is not sharded, or if the user may not ask."""
+    try:
+        found = database.client["config"]["collections"].find_one({"_id": f"{database.name}.{collection}"})
+    except OperationFailure:
+        return None
+    return None if found is None or found.get("unsplittable") else dict(found["key"])
+
+
+def keeps_ids_unique(key: Document) -> bool:
+    """Returns whether documents with one `_id` always lie on one shard, which lets in one of them: where all
+    fields of the shard key are of the `_id`."""
+    return all(path.split(".")[0] == "_id" for path in key)
+
+
 #: Documents of a reply, at most; and of the first one, which tells how large they are.
 MOST_DOCUMENTS, FIRST_DOCUMENTS = 1_000_000, 1000
 #: Bytes of a piece, if it is more than one document, and about those of a reply, which the server would close

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined
 from bucketwise.buckets.decoding.local import local_times
-from bucketwise.buckets.decoding.places import RowPlaces, column, place
+from bucketwise.buckets.decoding.order import RowPlaces, column, place
 from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.decoding.soundness import (
     BucketSpans,

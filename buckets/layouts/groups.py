@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.raw import Docs
-from bucketwise.buckets.layouts.cache import ByteLimitedCache
 from bucketwise.buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, row_slices
-from bucketwise.buckets.layouts.merge import Containers, union_of
+from bucketwise.buckets.layouts.merge import ByteLimitedCache, Containers, union_of
 from bucketwise.buckets.layouts.union import Union
 
 #: A layout is rare if fewer than one in so many documents share it.

@@ -18,9 +18,8 @@ from bucketwise.buckets.fields.timeforms import TimeForm
 from bucketwise.buckets.layouts.groups import UnionRules
 from bucketwise.buckets.layouts.layout import Cell, Flags, Layout, NamesIn, Path
 from bucketwise.buckets.layouts.merge import Containers
-from bucketwise.buckets.models.shape import Shape, need_all, soundness_by, split
+from bucketwise.buckets.models.shape import Shape, TargetNames, need_all, soundness_by, split
 from bucketwise.buckets.models.slot_levels import SlotLevel
-from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.policies import Policy
 
 P = TypeVar("P", bound=Policy)

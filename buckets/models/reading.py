@@ -16,8 +16,7 @@ from bucketwise.buckets.fields.forms import own_form_of
 from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.layouts.layout import Cell, Layout, Path
 from bucketwise.buckets.models.model import Attributes, BucketModel, Document, Operation
-from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, split
-from bucketwise.buckets.models.target import TargetNames
+from bucketwise.buckets.models.shape import Breach, Shape, TargetNames, find, find_all, need, split
 from bucketwise.config.models import ReadingPolicy, SinglePolicy
 
 S = TypeVar("S", bound=SinglePolicy)

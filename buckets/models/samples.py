@@ -24,8 +24,7 @@ from bucketwise.buckets.layouts.layout import Flags, Layout, Path
 from bucketwise.buckets.layouts.merge import Containers
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
 from bucketwise.buckets.models.sampled import ParallelArrays, SampleDocuments, SamplePairs
-from bucketwise.buckets.models.shape import COUNT_TYPES, Shape, need, split
-from bucketwise.buckets.models.target import TargetNames
+from bucketwise.buckets.models.shape import COUNT_TYPES, Shape, TargetNames, need, split
 from bucketwise.config.models import SamplesPolicy
 from bucketwise.config.policies import Policy, TimeUnit
 

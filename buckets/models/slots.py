@@ -23,10 +23,9 @@ from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Layout, Path, ReadingCells
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
 from bucketwise.buckets.models.sampled import SampleDocuments
-from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, split
+from bucketwise.buckets.models.shape import Breach, Shape, TargetNames, find, find_all, split
 from bucketwise.buckets.models.slot_levels import SlotLevel, levels_of
 from bucketwise.buckets.models.slot_times import SlotTimes, slot_times_of, slot_units
-from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.models import SlotsPolicy
 from bucketwise.config.times import length_of
 

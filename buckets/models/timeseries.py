@@ -18,8 +18,7 @@ from bucketwise.buckets.fields.timeforms import TimeForm
 from bucketwise.buckets.fields.times import as_date, as_ms
 from bucketwise.buckets.models.model import Document
 from bucketwise.buckets.models.reading import SingleModel
-from bucketwise.buckets.models.shape import split
-from bucketwise.buckets.models.target import TargetNames
+from bucketwise.buckets.models.shape import TargetNames, split
 from bucketwise.config.models import TimeSeriesPolicy
 
 _META = "meta"

@@ -22,8 +22,7 @@ from bson.timestamp import Timestamp
 
 from bucketwise.buckets.fields.isotimes import date_text
 from bucketwise.buckets.fields.times import as_date, to_numbers
-from bucketwise.buckets.sharding.drawn import DrawnDocuments
-from bucketwise.buckets.sharding.keys import ShardKey
+from bucketwise.buckets.sharding.keys import DrawnDocuments, ShardKey
 from bucketwise.buckets.sharding.study import Study
 
 _SAFE = 2**53

@@ -21,17 +21,19 @@ from bucketwise.buckets.fields.ids import sort_key
 from bucketwise.buckets.fields.times import PER_SECOND
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
-from bucketwise.buckets.versions.overlay import (
+from bucketwise.buckets.versions.readings import (
+    BucketReadings,
+    Key,
     Overlay,
     Sample,
     Typed,
     Unmergeable,
     array_of,
+    faults_of,
     number,
     samples_of,
     with_field,
 )
-from bucketwise.buckets.versions.readings import BucketReadings, Key, faults_of
 from bucketwise.config.policies import Policy
 
 #: A writer's sum may differ from ours by rounding.

@@ -27,15 +27,19 @@ from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import series_query, series_text
 from bucketwise.buckets.fields.times import DAY_MS, as_date
 from bucketwise.buckets.models.series import SeriesTable
-from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.packing import Rows
 from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.buckets.source import Source
-from bucketwise.buckets.writing.exact import CARRIED, ExactReadings, Losses, exact_of, joined
-from bucketwise.buckets.writing.targets import (
+from bucketwise.buckets.writing import (
+    CARRIED,
     TARGETS,
     DocumentWriter,
+    ExactReadings,
+    Losses,
     Target,
+    exact_of,
     in_order,
+    joined,
     misfits,
     readings_in,
     target_of,

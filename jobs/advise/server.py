@@ -18,15 +18,16 @@ from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.bson.types import DECODED
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import as_text
-from bucketwise.buckets.health.arrivals import (
+from bucketwise.buckets.health import (
     Arrival,
+    Finding,
     Write,
     applied,
     has_readings,
     header_projection,
+    share,
     writes,
 )
-from bucketwise.buckets.health.findings import Finding, share
 from bucketwise.buckets.inferring.fields import quoted
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.sample import has_index

@@ -27,10 +27,16 @@ from bucketwise.buckets.models.timeseries import timeseries_options
 from bucketwise.buckets.sampling.fit import fit_of
 from bucketwise.buckets.sampling.sample import sample
 from bucketwise.buckets.sharding.commands import sharding, tiering
-from bucketwise.buckets.sharding.drawn import SIZE, DrawnDocuments, Query, usual_queries
-from bucketwise.buckets.sharding.keys import ShardKey, candidates, parse_keys
-from bucketwise.buckets.sharding.simulate import RANGE_BYTES
-from bucketwise.buckets.sharding.study import Rule, Study, refusals, remarks
+from bucketwise.buckets.sharding.keys import (
+    SIZE,
+    DrawnDocuments,
+    Query,
+    ShardKey,
+    candidates,
+    parse_keys,
+    usual_queries,
+)
+from bucketwise.buckets.sharding.study import RANGE_BYTES, Rule, Study, refusals, remarks
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy

@@ -11,8 +11,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.buckets.decoding.decode import decode
-from bucketwise.buckets.health.arrivals import arrival_by_ids, late_findings
-from bucketwise.buckets.health.findings import Finding, Sampled, findings, reading_findings
+from bucketwise.buckets.health import (
+    Finding,
+    Sampled,
+    arrival_by_ids,
+    findings,
+    late_findings,
+    reading_findings,
+)
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import fit_of
 from bucketwise.buckets.sampling.sample import sample

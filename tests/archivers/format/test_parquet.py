@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bucketwise.archivers.format.parquet import read_buckets, write_buckets
 from bucketwise.archivers.format.writing import _edges_of_days, write_parts
 from bucketwise.buckets.fields.times import DAY_MS
-from bucketwise.buckets.packing.pack import Packed, PackedGroup, Rows
+from bucketwise.buckets.packing import Packed, PackedGroup, Rows
 
 
 def group(n: int) -> PackedGroup:

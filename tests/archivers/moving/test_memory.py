@@ -14,8 +14,7 @@ from bucketwise.archivers.format import writing
 from bucketwise.archivers.upkeep import roll_up_all
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
-from bucketwise.buckets.packing.pack import Packed, PackedGroup, pack
-from bucketwise.buckets.packing.unpack import Readings, unpacks_to
+from bucketwise.buckets.packing import Packed, PackedGroup, Readings, pack, unpacks_to
 from bucketwise.config.tables import Store
 from bucketwise.jobs.audit.audit import audit_policy
 from bucketwise.rollups.rolling import slices

@@ -25,7 +25,7 @@ from bucketwise.archivers.moving.sweep import Filling
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS
-from bucketwise.buckets.packing.pack import Packed, pack
+from bucketwise.buckets.packing import Packed, pack
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.tables import Store

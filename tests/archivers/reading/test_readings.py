@@ -36,7 +36,7 @@ from pymongo.monitoring import (
 from bucketwise.archivers.reading.formats import Format, write
 from bucketwise.archivers.reading.readings import Readings
 from bucketwise.archivers.records.registry import Registry
-from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.packing import Rows
 from bucketwise.config.errors import HaltedError, InterruptedRun, UsageError
 from bucketwise.config.models import make_policy
 from bucketwise.config.tables import Store

@@ -27,7 +27,7 @@ from bucketwise.archivers.format.series import HeldSeries, RowFilter, are_exact
 from bucketwise.archivers.reading.readings import Readings
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
-from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.packing import Rows
 from bucketwise.config.errors import UsageError
 from bucketwise.config.models import make_policy
 from bucketwise.config.tables import Store

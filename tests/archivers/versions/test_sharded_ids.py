@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.restoring.put import existing_in
 from bucketwise.archivers.writes import guarded_delete
-from bucketwise.buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
+from bucketwise.buckets.bson.cursor import is_sharded, keeps_ids_unique, shard_key
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError

@@ -13,9 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bucketwise.buckets.bson import rows
-from bucketwise.buckets.bson.raw import Batch, Docs
-from bucketwise.buckets.bson.rows import Rows
+from bucketwise.buckets.bson import raw
+from bucketwise.buckets.bson.raw import Batch, Docs, Rows
 from bucketwise.buckets.bson.types import OBJECT_ID
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
@@ -137,7 +136,7 @@ def test_replies_go_one_by_one_as_they_are_put_together(monkeypatch: pytest.Monk
         raise AssertionError("it was to break off")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rows, "filled", watched)
+        patch.setattr(raw, "filled", watched)
         with pytest.raises(KeyboardInterrupt):
             _ = docs.data
     assert there == [[True, True, True], [False, True, True], [False, False, True]]

@@ -17,10 +17,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import CursorNotFound, OperationFailure
 
+from bucketwise.buckets.bson import cursor as ahead
 from bucketwise.buckets.bson import cursor as raw_cursor
-from bucketwise.buckets.bson import prefetch as ahead
-from bucketwise.buckets.bson.cursor import find_raw
-from bucketwise.buckets.bson.prefetch import prefetch
+from bucketwise.buckets.bson.cursor import find_raw, prefetch
 from bucketwise.buckets.bson.raw import Docs
 from tests.examples import examples
 from tests.jobs.processes import wait_until
@@ -316,7 +315,7 @@ def test_a_cursor_whose_reader_waits_is_asked_for_more_now_and_then(monkeypatch:
 
 _INTERRUPTED = """
 import random, signal, sys, threading, time
-from bucketwise.buckets.bson.prefetch import prefetch
+from bucketwise.buckets.bson.cursor import prefetch
 
 class Alarm(BaseException):
     pass

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bucketwise.buckets.decoding.decode import BucketSet, decode
-from bucketwise.buckets.packing.pack import pack
-from bucketwise.buckets.packing.unpack import Readings, unpack
+from bucketwise.buckets.packing import Readings, pack, unpack
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of

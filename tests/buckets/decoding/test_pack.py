@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.layouts import layout
-from bucketwise.buckets.packing.pack import ByteSource, Packed, PackedGroup, pack
-from bucketwise.buckets.packing.unpack import Readings, unpack, unpacks_to
+from bucketwise.buckets.packing import ByteSource, Packed, PackedGroup, Readings, pack, unpack, unpacks_to
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet, decode
-from bucketwise.buckets.packing.pack import pack
-from bucketwise.buckets.packing.unpack import Readings, unpack
+from bucketwise.buckets.packing import Readings, pack, unpack
 from bucketwise.config.models import make_policy
 
 Document = dict[str, Any]

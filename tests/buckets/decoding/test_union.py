@@ -22,13 +22,12 @@ from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding import decode as decoding
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
 from bucketwise.buckets.layouts import groups, merge, union
-from bucketwise.buckets.layouts.cache import ByteLimitedCache
 from bucketwise.buckets.layouts.groups import group_by_layout
-from bucketwise.buckets.layouts.merge import Containers, union_of
+from bucketwise.buckets.layouts.merge import ByteLimitedCache, Containers, union_of
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.model import BucketModel
 from bucketwise.buckets.models.shape import Breach
-from bucketwise.buckets.packing.pack import Packed, pack
+from bucketwise.buckets.packing import Packed, pack
 from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle

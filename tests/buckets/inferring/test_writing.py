@@ -21,11 +21,13 @@ from hypothesis import strategies as st
 
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.models.series import SeriesTable
-from bucketwise.buckets.writing.exact import ExactReadings, Losses, exact_of
-from bucketwise.buckets.writing.targets import (
+from bucketwise.buckets.writing import (
     TARGETS,
     DocumentWriter,
+    ExactReadings,
+    Losses,
     Target,
+    exact_of,
     in_order,
     misfits,
     target_named,

@@ -15,8 +15,7 @@ from pymongo.database import Database
 
 from bucketwise.buckets.bson.types import first_at
 from bucketwise.buckets.sharding.commands import UnwrittenError, js
-from bucketwise.buckets.sharding.drawn import spans
-from bucketwise.buckets.sharding.keys import ShardKey, parse_keys, part_of
+from bucketwise.buckets.sharding.keys import ShardKey, parse_keys, part_of, spans
 from bucketwise.config.errors import UsageError
 
 Document = dict[str, Any]

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.buckets.sharding.simulate import SimulationInput, simulate
+from bucketwise.buckets.sharding.study import SimulationInput, simulate
 
 Document = tuple[int, int]  # which value of the key, bytes
 CELLS, RANGE = 12, 10

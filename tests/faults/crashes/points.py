@@ -214,7 +214,7 @@ def _make_small() -> None:
             "bucketwise.archivers.writes.MAX_BUCKETS": 5,
             "bucketwise.archivers.moving.online.MAX_BUCKETS": 5,
             "bucketwise.jobs.undelete.AT_ONCE": 1,
-            "bucketwise.buckets.writing.targets.AT_ONCE": 40,
+            "bucketwise.buckets.writing.AT_ONCE": 40,
             "bucketwise.rollups.changes.drain.REPLY": 1,
             "bucketwise.rollups.changes.drain.MANY_DROPPED": 3,
             "bucketwise.rollups.changes.drain.READ_AHEAD": 2,

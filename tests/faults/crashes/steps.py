@@ -276,7 +276,7 @@ STEPS = (
     Step(
         "readings to rewrite read",
         "mongo find kept",
-        "bucketwise.buckets.writing.targets:readings_in",
+        "bucketwise.buckets.writing:readings_in",
         _REMODELS,
     ),
     Step("target looked for", "mongo listCollections stream", _MARK + "check", _REMODELS),
@@ -439,7 +439,7 @@ STEPS = (
     Step(
         "rewritten documents rebuilt",
         "rebuild documents",
-        "bucketwise.buckets.packing.unpack:unpacks_to",
+        "bucketwise.buckets.packing:unpacks_to",
         _REWRITES,
     ),
     Step("rewritten manifest put", "file place manifests", _CHAIN + "commit", _ERASES_FILES),
@@ -605,7 +605,7 @@ STEPS = (
         "bucketwise.archivers.moving.sweep:Sweep.sort",
         ("offline", "online"),
     ),
-    Step("encoded", "encode", "bucketwise.buckets.packing.pack:pack", _COPIES),
+    Step("encoded", "encode", "bucketwise.buckets.packing:pack", _COPIES),
     Step("part made", "make part", "bucketwise.archivers.format.parquet:write_part", _COPIES),
     Step(
         "buckets file made", "make buckets file", "bucketwise.archivers.format.parquet:write_buckets", _COPIES
@@ -623,7 +623,7 @@ STEPS = (
     Step("buckets file read back", "file read buckets", _OFFLINE + "_read_back", _FILE),
     Step("part read back, S3", "s3 GetObject data", _OFFLINE + "_read_back", _S3),
     Step("buckets file read back, S3", "s3 GetObject buckets", _OFFLINE + "_read_back", _S3),
-    Step("documents rebuilt", "rebuild documents", "bucketwise.buckets.packing.unpack:unpacks_to", _COPIES),
+    Step("documents rebuilt", "rebuild documents", "bucketwise.buckets.packing:unpacks_to", _COPIES),
     Step("part seen", "file look at data", _OFFLINE + "commit", _FILE),
     Step("buckets file seen", "file look at buckets", _OFFLINE + "commit", _FILE),
     Step("part seen, S3", "s3 HeadObject data", _OFFLINE + "commit", _S3),
@@ -725,7 +725,7 @@ STEPS = (
     Step("part to merge read, S3", "s3 GetObject data", _OFFLINE + "load", _MERGES[1:]),
     Step("buckets file to merge read", "file read buckets", _OFFLINE + "load", _MERGES[:1]),
     Step("buckets file to merge read, S3", "s3 GetObject buckets", _OFFLINE + "load", _MERGES[1:]),
-    Step("merged documents packed", "encode", "bucketwise.buckets.packing.pack:pack", _MERGES),
+    Step("merged documents packed", "encode", "bucketwise.buckets.packing:pack", _MERGES),
     Step("merged part put", "file put data", _WRITER + "write", _MERGES[:1]),
     Step("merged part in place", "file place data", _FILES + "_place", _MERGES[:1]),
     Step("merged part put, S3", "s3 PutObject data", _WRITER + "write", _MERGES[1:]),
@@ -735,7 +735,7 @@ STEPS = (
     Step(
         "merged documents rebuilt",
         "rebuild documents",
-        "bucketwise.buckets.packing.unpack:unpacks_to",
+        "bucketwise.buckets.packing:unpacks_to",
         _MERGES,
     ),
     Step("merged part seen", "file look at data", _OFFLINE + "commit", _MERGES[:1]),

@@ -18,7 +18,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from bucketwise.buckets.source import Source
-from bucketwise.buckets.writing.targets import TARGETS
+from bucketwise.buckets.writing import TARGETS
 from bucketwise.jobs.advise.candidates import extract, measured
 from bucketwise.jobs.advise.shard_keys import ShardOptions, shard_keys_of
 from bucketwise.jobs.advise.verb import AdviseOptions, advise_on

@@ -1,1 +1,0 @@
-"""Documents taken apart for the archive, and put together again to the bit."""
