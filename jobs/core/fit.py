@@ -79,13 +79,25 @@ def _empty(fit: Fit, policy: Policy, name: str, path: str) -> Finding:
 
 
 def _sparse(spacing: Spacing, policy: Policy) -> Finding:
-    gap, length, covered = (format_duration(timedelta(milliseconds=it)) for it in spacing)
+    gap, length, covered = (_duration(it) for it in (spacing.gap, spacing.length, spacing.covered))
+    if spacing.width is None or spacing.meant is None:
+        found = (
+            f"the slots of one cover {length} at most (here {covered}): their width is probably another one"
+        )
+    else:
+        found = (
+            f"each fills {spacing.length // spacing.width:,} slots of {_duration(spacing.width)}, which "
+            f"cover {length}; as many slots of {_duration(spacing.meant)} would fill the time between"
+        )
     message = (
-        f"documents of a series come {gap} apart, and the slots of one cover {length} at most "
-        f"(here {covered}): their width is probably another one. Correct slot and span, or, if nothing is "
-        "missing in between, write sparse_ok = true"
+        f"documents of a series come {gap} apart, and {found}: their width is probably another one. "
+        "Correct slot and span, or, if nothing is missing in between, write sparse_ok = true"
     )
     return Finding("slots-sparse", policy.name, policy.collection, "error", message)
+
+
+def _duration(ms: int) -> str:
+    return format_duration(timedelta(milliseconds=ms))
 
 
 def _hint(fit: Fit, policy: Policy, path: str) -> str:
@@ -130,6 +142,21 @@ def check_fit(turn: Turn) -> Body | None:
     if fit.readings and not found and not turn.dry_run:
         note_fit(turn.context.database, policy, turn.context.now)
     return fit_body(fit, policy, found)
+
+
+def require_spacing(turn: Turn) -> None:
+    """Raises BucketwiseError if slots have another width than the policy says, so that no summary of wrong
+    times is written: what such a one counts looks like readings that are gone. Not once the policy is known
+    to fit."""
+    policy = turn.policy
+    is_told = turn.dry_run or model_of(policy).covered_ms is None
+    if is_told or is_fit_proven(turn.context.database, policy):
+        return
+    source = turn.context.source
+    spacing = sparse_spacing(source, sample(source))
+    if spacing is not None:
+        reason = _sparse(spacing, policy).message
+        raise BucketwiseError(f"policy {policy.name}: {reason}. Nothing was rolled up, archived or deleted")
 
 
 def require_fit(fit: Body | None, policy: Policy) -> None:

@@ -105,7 +105,7 @@ class Maker:
     """Draws the fields that all models have: series, value fields, and their names."""
 
     def __init__(self, seed: int, *, stars: bool = False, in_id: bool = True, plain: bool = False) -> None:
-        self.random = random = Random(seed)
+        self.random = random = Random(f"{seed}")
         self.zone = some_zone(random)
         self.day = some_day(random, self.zone)
         self._made = 0

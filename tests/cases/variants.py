@@ -22,9 +22,9 @@ _UNITS = {"second": 1000, "minute": 60_000, "hour": HOUR}
 # Readings
 
 
-def readings(seed: int) -> Variant:
+def readings(seed: int, *, plain: bool = False) -> Variant:
     """A document a reading."""
-    make = Maker(seed)
+    make = Maker(seed, plain=plain)
     random = make.random
     form = forms(random, make.zone)[seed % len(forms(Random(0), "UTC"))]
     at_id = form.name == "objectid" and not make.paths[0].startswith("_id.") and random.random() < 0.5
@@ -110,9 +110,9 @@ _SPANS = {
 }
 
 
-def slots(seed: int) -> Variant:
+def slots(seed: int, *, plain: bool = False) -> Variant:
     """Buckets of slots of one level, of any width."""
-    make = Maker(seed, stars=seed % 5 == 0)
+    make = Maker(seed, stars=seed % 5 == 0, plain=plain)
     random = make.random
     span = random.choice([*_SPANS, "day", "day", "day", "month"])
     width = random.choice(_SPANS[span])
@@ -252,9 +252,9 @@ def _as_array(held: dict[int, Any]) -> list[Any]:
     return [held.get(place) for place in range(max(held, default=-1) + 1)]
 
 
-def nested(seed: int) -> Variant:
+def nested(seed: int, *, plain: bool = False) -> Variant:
     """Slots inside slots, by number or running on."""
-    make = Maker(seed)
+    make = Maker(seed, plain=plain)
     random = make.random
     levels, span = random.choice(
         [(["hour", "minute"], "day"), (["minute", "second"], "hour"), (["hour", "minute", "second"], "day")]
@@ -330,9 +330,9 @@ def _some_places(
 # Samples
 
 
-def samples(seed: int) -> Variant:
+def samples(seed: int, *, plain: bool = False) -> Variant:
     """Arrays of samples, with times of their own or that count from the bucket's start."""
-    make = Maker(seed, in_id=False)
+    make = Maker(seed, in_id=False, plain=plain)
     random = make.random
     shape = ["documents", "pairs", "arrays"][seed % 3]
     relative = random.random() < 0.45
@@ -470,7 +470,7 @@ def _write_samples(document: Row, rows: list[tuple[Any, Row]], shape: str, paths
         put(document, "in.list", found)
 
 
-KINDS: dict[str, Callable[[int], Variant]] = {
+KINDS: dict[str, Callable[..., Variant]] = {
     "readings": readings,
     "slots": slots,
     "nested": nested,
