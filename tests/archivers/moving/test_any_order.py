@@ -27,7 +27,7 @@ from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle, in_turn, nothing
 
 Document = dict[str, Any]
 #: What a bucket holds: minute -> values.
@@ -286,6 +286,7 @@ class Story(RuleBasedStateMachine):
 
 
 @pytest.mark.in_turn(1)
+@pytest.mark.parametrize(("model", "online"), in_turn([Slots, Samples], [False, True]))
 @pytest.mark.parametrize("examples", [3, pytest.param(100, marks=pytest.mark.proof)])
 def test_any_order(database: Database[Document], model: Any, online: bool, examples: int) -> None:
     class Machine(Story):
