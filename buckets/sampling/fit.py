@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bucketwise.buckets.bson.raw import Batch, as_queried
-from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, elements, first_at
+from bucketwise.buckets.bson.types import (
+    ARRAY,
+    DECIMAL128,
+    DOCUMENT,
+    DOUBLE,
+    INT32,
+    INT64,
+    elements,
+    first_at,
+)
 from bucketwise.buckets.columns import Columns, Quarantined, Series, ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.decoding.plausible import Plausible
@@ -31,6 +40,7 @@ class FieldUse:
     unused: dict[str, None] = field(default_factory=dict)  # in the order in which they are met
     within: dict[str, None] = field(default_factory=dict)  # and inside of those
     arrays: set[str] = field(default_factory=set)  # on the way to a used one that would have to be inside
+    readable: set[str] = field(default_factory=set)  # unused ones that hold numbers, or may inside
 
 
 def fields_of(documents: Iterable[bytes], policy: Policy) -> FieldUse:
@@ -40,7 +50,9 @@ def fields_of(documents: Iterable[bytes], policy: Policy) -> FieldUse:
     for document in documents:
         _walk(document, (), used, found)
         if model.attributes is not None and len(found.within) < _MAX_REPORTED:
-            found.within |= dict.fromkeys(_unused_attributes(document, policy, model.attributes))
+            attributes = dict.fromkeys(_unused_attributes(document, policy, model.attributes))
+            found.within |= attributes
+            found.readable |= set(attributes)
     return found
 
 
@@ -69,7 +81,7 @@ def _walk(document: bytes, parent: Path, used: list[Path], found: FieldUse) -> N
         if rest:
             _add_used(path, kind, inside, rest, found)
         elif path != ("_id",):
-            _add_unused(path, inside, found)
+            _add_unused(path, kind, inside, found)
 
 
 def _add_used(path: Path, kind: int, inside: bytes | None, rest: list[Path], found: FieldUse) -> None:
@@ -81,15 +93,23 @@ def _add_used(path: Path, kind: int, inside: bytes | None, rest: list[Path], fou
     _walk(inside, path, rest, found)
 
 
-def _add_unused(path: Path, inside: bytes | None, found: FieldUse) -> None:
+#: Types of which something is a value.
+_READABLE = {DOUBLE, INT32, INT64, DECIMAL128, DOCUMENT, ARRAY}
+
+
+def _add_unused(path: Path, kind: int, inside: bytes | None, found: FieldUse) -> None:
     if path[-1] == "*" and inside is not None:
         _walk(inside, path, [], found)
     elif len(found.unused) < _MAX_REPORTED:
         found.unused.setdefault(".".join(path))
+        if kind in _READABLE and not any("." in it for it in path):
+            found.readable.add(".".join(path))
         for start, value, _ in elements(inside) if inside is not None else ():
             if len(found.within) < _MAX_REPORTED and inside is not None:
                 name = inside[start + 1 : value - 1].decode("utf-8", "backslashreplace")
                 found.within.setdefault(".".join((*path, name)))
+                if inside[start] in _READABLE and not any("." in it for it in (*path, name)):
+                    found.readable.add(".".join((*path, name)))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Example, Fit, fit_of
 from bucketwise.buckets.sampling.sample import sample
 from bucketwise.buckets.sampling.spacing import Spacing, sparse_spacing
+from bucketwise.config.checks.names import field_fault
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import nearest
@@ -117,8 +118,10 @@ def _hint(fit: Fit, policy: Policy, path: str) -> str:
 
 
 def _candidates(fit: Fit, policy: Policy) -> list[str]:
-    """Returns the fields that the policy doesn't use, as `value_fields` would name them."""
-    return model_of(policy).value_candidates([*fit.fields.unused, *fit.fields.within])
+    """Returns the fields that the policy doesn't use, as `value_fields` would name them: those that hold
+    numbers, and whose name can be written."""
+    unused = [it for it in (*fit.fields.unused, *fit.fields.within) if it in fit.fields.readable]
+    return [it for it in model_of(policy).value_candidates(unused) if field_fault(it) is None]
 
 
 def _listed(fields: Iterable[str]) -> str:

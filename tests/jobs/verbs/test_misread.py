@@ -106,6 +106,16 @@ MISREADINGS.append(
         [],
     )
 )
+MISREADINGS.append(  # no field that holds text, or has a dot in its name, is what was meant
+    Misreading(
+        READING.format("volts"),
+        [_reading(i, volta="x", voltage=3, **{"volt.s": 4}) for i in range(3)],
+        "value-field-empty",
+        1,
+        ("`volts`", "3 missing or null", "Did you mean `voltage`?"),
+        ["volt.s", "volta", "voltage"],
+    )
+)
 MISREADINGS.append(
     Misreading(
         'model = "samples"\nsamples_field = "s"\nsample_time_field = "t"\nstart_field = "d"\n'
