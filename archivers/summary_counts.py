@@ -12,6 +12,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from bucketwise.archivers.kinds.evidence import Counts, Flags, Grid, Span
+from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.fields.selectors import Selector, selects, summary_query
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.rollups import progress
@@ -139,7 +140,7 @@ class SummaryCounter:
                 yield _window({**found["_id"], "count": found["count"]})
             return
         query, fields = {**wanted, **summary_query(selector)}, {"start": 1, "end": 1, "count": 1}
-        for found in collection.find(query, fields, session=session):
+        for found in collection.find(query, fields, session=session, collation=SIMPLE):
             if selects(documents.series_of(self._policy, found), self._policy, selector):
                 yield _window(found)
 

@@ -15,7 +15,7 @@ from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
 
 from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.buckets.bson.cursor import ids_query
+from bucketwise.buckets.bson.cursor import SIMPLE, ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.ids import sort_key
@@ -264,6 +264,7 @@ def take_back(
     target, overflow = archive_collections(policy)
     if overflow is not None and policy.overflow is not None:
         extra = database.get_collection(overflow, codec_options=LOSSLESS)
-        extra.delete_many({policy.overflow.ref_field: {"$in": list(ids)}}, session=session)
+        named = {policy.overflow.ref_field: {"$in": list(ids)}}
+        extra.delete_many(named, session=session, collation=SIMPLE)
     main = database.get_collection(target, codec_options=LOSSLESS)
     main.delete_many({"_id": {"$in": list(ids)}}, session=session)

@@ -8,14 +8,16 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
+import bson
 from pymongo import ASCENDING, DESCENDING
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
 from bucketwise.buckets.bson.cursor import SIMPLE, find_raw, id_range_query, ids_query, is_sharded
-from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
-from bucketwise.buckets.bson.types import DECODED, first_at
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs, as_queried
+from bucketwise.buckets.bson.types import ARRAY, CODE, DECODED, DOCUMENT, STRING, SYMBOL, elements, first_at
+from bucketwise.buckets.fields.ids import sort_key
 from bucketwise.buckets.fields.isoforms import UNSORTED_MS
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.timeforms import any_of
@@ -27,6 +29,40 @@ from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
+
+
+def find_ids(
+    collection: Collection[Any],
+    query: Mapping[str, Any],
+    session: ClientSession | None = None,
+    fields: Document | None = None,
+) -> Iterator[Docs]:
+    """Yields the documents whose `_id`s a query names by `$in`, whatever the collation of the collection.
+    `fields`: has to leave `_id` in."""
+    return map(_Wanted(query).of, find_raw(collection, query, session, fields))
+
+
+class _Wanted:
+    """The `_id`s that a query names, by their bytes: a collation may take other texts for equal."""
+
+    def __init__(self, query: Mapping[str, Any]) -> None:
+        self._query = query
+
+    def of(self, found: Docs) -> Docs:
+        """Returns those of the documents that were asked for."""
+        may_differ = [i for i, raw in enumerate(found.raw_ids) if raw[:1] in _MAY_HOLD_TEXT]
+        others = {i for i in may_differ if self._key(found.raw_id(i)) not in self._named}
+        return found.take([i for i in range(len(found)) if i not in others]) if others else found
+
+    @staticmethod
+    def _key(raw_id: bytes) -> bytes:
+        return sort_key(raw_id[0], raw_id[1:])
+
+    @cached_property
+    def _named(self) -> set[bytes]:
+        query = bson.encode(self._query, codec_options=LOSSLESS)
+        array = first_at(query, ("_id", "$in"))[1:]
+        return {sort_key(array[start], array[value:end]) for start, value, end in elements(array)}
 
 
 def find_by_ids(
@@ -54,7 +90,7 @@ def _found_by_ids(
         if len(found) <= len(raw_ids):
             wanted = set(raw_ids)
             return [found.take([i for i, raw_id in enumerate(found.raw_ids) if raw_id in wanted])]
-    return find_raw(collection, ids_query(raw_ids), session)
+    return find_ids(collection, ids_query(raw_ids), session)
 
 
 def _each_once(found: Iterable[Docs], collection: str) -> Iterator[Docs]:
@@ -74,6 +110,8 @@ def _each_once(found: Iterable[Docs], collection: str) -> Iterator[Docs]:
 #: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
 _HOUR_MS = 3_600_000
+#: The types of `_id`s that are text, or may hold it.
+_MAY_HOLD_TEXT = frozenset(bytes([it]) for it in (STRING, SYMBOL, CODE, DOCUMENT, ARRAY))
 
 
 class Source:
@@ -175,7 +213,8 @@ class Source:
 
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
         """Yields the buckets with these `_id`s that are there."""
-        return self._read({"_id": {"$in": list(ids)}})
+        found = find_ids(self.collection, {"_id": {"$in": list(ids)}}, self._session)
+        return map(self.with_overflow, found)
 
     def by_raw_ids(self, raw_ids: Sequence[bytes]) -> Iterator[Batch]:
         """Yields the buckets with these `_id`s (as `Docs.raw_id` gives them) that are there."""
@@ -190,14 +229,14 @@ class Source:
         present: set[bytes] = set()
         last = self._form.fields(self.last_field)[0]
         fields = {"_id": 1, **({} if _is_in_id(last) else {last: 1})}
-        for documents in find_raw(self.collection, query, self._session, fields):
+        for documents in find_ids(self.collection, query, self._session, fields):
             present |= {documents.raw_id(i) for i in range(len(documents))}
         return present
 
     def spans(self, ids: Sequence[Any]) -> Iterator[tuple[int, int]]:
         """Yields [start, end) in milliseconds of the buckets with these `_id`s, as their fields tell it."""
-        fields = _only(*self.model.span_paths)
-        for found in find_raw(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
+        fields = _with_id(*self.model.span_paths)
+        for found in find_ids(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
             for document in found:
                 if span := self.model.covered_span(document):
                     yield span
@@ -207,7 +246,7 @@ class Source:
         if self.overflow is None or self.policy.overflow is None:
             return []
         ref_field = self.policy.overflow.ref_field
-        found = find_raw(self.overflow, {"_id": {"$in": list(ids)}}, self._session, _only(ref_field))
+        found = find_ids(self.overflow, {"_id": {"$in": list(ids)}}, self._session, _with_id(ref_field))
         return [as_queried(first_at(document, split(ref_field))) for docs in found for document in docs]
 
     def orphans(self) -> Iterator[Docs]:
@@ -221,11 +260,22 @@ class Source:
             "pipeline": [{"$project": {"_id": 1}}],
             "as": "owner",
         }
-        pipeline: list[Document] = [{"$lookup": owner}, {"$match": {"owner": []}}, {"$project": {"_id": 1}}]
-        found = (Docs.split(cast(bytes, data)) for data in self.overflow.aggregate_raw_batches(pipeline))
-        ids = (documents.decode_id(i) for documents in found for i in range(len(documents)))
+        # Those that may be compared otherwise by a collation come with what was found.
+        may_differ = {"owner._id": {"$type": ["string", "object"]}}
+        chosen = {"$match": {"$or": [{"owner": []}, may_differ]}}
+        project = {"$project": {"owner": 1, "named": f"${self.policy.overflow.ref_field}"}}
+        found = (
+            Docs.split(cast(bytes, data))
+            for data in self.overflow.aggregate_raw_batches([{"$lookup": owner}, chosen, project])
+        )
+        ids = (
+            documents.decode_id(i)
+            for documents in found
+            for i, document in enumerate(documents)
+            if not _is_owned(document)
+        )
         while batch_ids := list(islice(ids, _LOOKUP)):
-            yield from find_raw(self.overflow, {"_id": {"$in": batch_ids}}, self._session)
+            yield from find_ids(self.overflow, {"_id": {"$in": batch_ids}}, self._session)
 
     def untimed(self) -> Iterator[Batch]:
         """Yields the buckets with no usable time. No query by time finds them."""
@@ -415,6 +465,24 @@ class Source:
         return attach(main, Docs.concat(found), self.policy)
 
 
+def _is_owned(document: bytes) -> bool:
+    """Returns whether one of the owners that were found of an overflow document is named by it, byte for
+    byte."""
+    owners = first_at(document, ("owner",))[1:]
+    named = first_at(document, ("named",))
+    ids = {
+        sort_key(it[0], it[1:]) for it in (_id_of(owners[value:end]) for _, value, end in elements(owners))
+    }
+    if named[:1] == bytes([ARRAY]):  # any element of it may be the owner's
+        inside = named[1:]
+        return any(sort_key(inside[at], inside[value:end]) in ids for at, value, end in elements(inside))
+    return bool(ids) and sort_key(named[0], named[1:]) in ids
+
+
+def _id_of(document: bytes) -> bytes:
+    return first_at(document, ("_id",))
+
+
 def _is_empty(start_ms: int, end_ms: int) -> bool:
     """Dates are clipped to the years 1 to 9999: a range with nothing in it would find what is at its rim."""
     return end_ms <= max(start_ms, FIRST_MS)
@@ -431,6 +499,11 @@ def _only(*fields: str) -> dict[str, int]:
     """Returns a projection of these fields: `_id` has to be left out by name, unless one lies in it."""
     without = {} if any(map(_is_in_id, fields)) else {"_id": 0}
     return {**without, **dict.fromkeys(fields, 1)}
+
+
+def _with_id(*fields: str) -> dict[str, int]:
+    """Returns a projection of these fields and `_id`."""
+    return {"_id": 1, **dict.fromkeys((it for it in fields if not _is_in_id(it)), 1)}
 
 
 def _is_in_id(field: str) -> bool:

@@ -13,6 +13,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import (
     Selector,
@@ -186,7 +187,8 @@ def _states(
         **summary_query(selector),
     }
     window: Span | None = None
-    for found in collection.find(wanted, documents.state_projection(policy), batch_size=_BATCH_SIZE):
+    fields = documents.state_projection(policy)
+    for found in collection.find(wanted, fields, batch_size=_BATCH_SIZE, collation=SIMPLE):
         series = documents.series_of(policy, found)
         if not selects(series, policy, selector):
             continue

@@ -13,6 +13,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.decoding.plausible import EARLIEST, Plausible
 from bucketwise.buckets.fields.times import as_date, as_ms
 from bucketwise.config.policies import LevelName, Policy
@@ -274,9 +275,9 @@ def delete_summaries(
 ) -> int:
     """Deletes the summaries of a level that match, in a transaction. Returns how many went."""
     collection, changes = target(database, level.collection), Counter[str]()
-    found = collection.find(query, {"start": 1}, session=session)
+    found = collection.find(query, {"start": 1}, session=session, collation=SIMPLE)
     changes.subtract(month_of(to_ms(it["start"])) for it in found)
-    collection.delete_many(query, session=session)
+    collection.delete_many(query, session=session, collation=SIMPLE)
     count_changes(database, policy, level, changes, session)
     return -changes.total()
 

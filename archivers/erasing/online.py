@@ -18,7 +18,7 @@ from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING
 from bucketwise.archivers.versions.kept import KeptVersions
 from bucketwise.archivers.writes import archive_collections, chunks
-from bucketwise.buckets.bson.cursor import find_raw, ids_query
+from bucketwise.buckets.bson.cursor import SIMPLE, find_raw, ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.fields.selectors import selector_query
 from bucketwise.buckets.source import Source
@@ -110,7 +110,7 @@ class CollectionEraser:
         main.delete_many(ids_query(erased.main.raw_ids), session=session)
         if place.overflow is not None and overflow is not None:
             extra = database.get_collection(place.overflow, codec_options=LOSSLESS)
-            extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session)
+            extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session, collation=SIMPLE)
         if place.name == "live":
             work.release(ids, session)
         else:

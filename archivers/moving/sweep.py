@@ -25,7 +25,7 @@ from bucketwise.archivers.context import NOT_ROLLED_UP, Valueless
 from bucketwise.archivers.records.pins import fingerprint
 from bucketwise.archivers.run import Archiver, ArchiveRun
 from bucketwise.archivers.writes import chunks, compare_all, measured
-from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES, prefetch
+from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES, SIMPLE, prefetch
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined, Series, ValueKind
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode, restored_among
@@ -87,7 +87,8 @@ class NumericHistory:
         for at in range(0, len(wanted), _BATCH_SIZE):
             spans = [self._span(series, low, high) for series in wanted[at : at + _BATCH_SIZE]]
             group = {"_id": {"series": "$_id.series", "day": day}, **numeric}
-            for found in summaries.aggregate([{"$match": {"$or": spans}}, {"$group": group}]):
+            stages: list[Document] = [{"$match": {"$or": spans}}, {"$group": group}]
+            for found in summaries.aggregate(stages, collation=SIMPLE):
                 series = documents.series_of(self._policy, found)
                 filled = {name for i, name in enumerate(names) if found[f"f{i}"]}
                 yield series_key(series), int(found["_id"]["day"]), filled

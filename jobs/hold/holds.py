@@ -16,6 +16,7 @@ from bucketwise.archivers.preconditions import has_store, is_known, is_ours
 from bucketwise.archivers.records.holds import HoldFiles, HoldWriter, lost
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.writes import holds_any
+from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
@@ -135,6 +136,6 @@ def _looks(context: ArchiveContext, archived: Evidence, hold: Hold) -> Iterator[
     database, policy = context.database, context.policy
     for level in levels_of(policy):
         query = hold.summaries(policy.series_names, level.reach)
-        yield database[level.collection].find_one(query, {"_id": 1}) is not None
+        yield database[level.collection].find_one(query, {"_id": 1}, collation=SIMPLE) is not None
     yield holds_any(context.source, hold)
     yield archived.may_cover(hold)

@@ -20,6 +20,7 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import EXTENDED_JSON
 from bucketwise.buckets.models.series import series_key
@@ -269,7 +270,8 @@ class Newest:
     def _newest(self, level: Level, series: Series) -> list[Document]:
         policy, count = self.context.policy, self._count(level) or 1
         query = dict(zip(stored_fields(policy), series, strict=True))
-        found = self._collection(level).find(query, self._fields(), batch_size=count + 1).sort("start", -1)
+        collection, size = self._collection(level), count + 1
+        found = collection.find(query, self._fields(), batch_size=size, collation=SIMPLE).sort("start", -1)
         with_series = (it for it in found if documents.is_of_series(policy, it))
         return [self._published(level, it) for it in islice(with_series, count)]
 

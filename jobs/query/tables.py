@@ -30,6 +30,7 @@ from bucketwise.archivers.format.series import as_written, column_name, misfit, 
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.reading.readings import Readings
+from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.columns import Quarantined, Series
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import Selector, extended_json, series_text, summary_query
@@ -263,7 +264,7 @@ class SummariesTable:
         series = [summary_query(it) for it in narrowed.selectors]
         query: Document = {"$and": [{"$or": spans}, *([{"$or": series}] if all(series) and series else [])]}
         unread = {"coverage": 0, **{f"{name}.state": 0 for name in policy.value_names}}
-        stored = self._collection.find(query, unread)
+        stored = self._collection.find(query, unread, collation=SIMPLE)
         found = (it for it in stored if documents.is_of_series(policy, it))
         while some := list(islice(found, _AT_ONCE)):
             self._context.check()

@@ -15,6 +15,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
+from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.amounts import RemovalLimit
 from bucketwise.config.errors import HaltedError
@@ -178,12 +179,15 @@ class _Expiry:
                 continue
             holds, before = self._holds.active(), self._removable(level)
             unheld = partial(without_held, holds=holds, names=self._names, reach=level.reach)
-            gone = collection.count_documents(unheld(_ended(before))) if before > NEVER else 0
+            gone = (
+                collection.count_documents(unheld(_ended(before)), collation=SIMPLE) if before > NEVER else 0
+            )
             self.report.gone[level.name] = gone
-            self.report.waiting[level.name] = collection.count_documents(unheld(past)) - gone
+            waiting = collection.count_documents(unheld(past), collation=SIMPLE)
+            self.report.waiting[level.name] = waiting - gone
             for hold in holds:
                 held = {"$and": [past, hold.summaries(self._names, level.reach)]}
-                if count := collection.count_documents(held):
+                if count := collection.count_documents(held, collation=SIMPLE):
                     self.report.held[hold.name] += count
             self._limit(level, gone)
 
@@ -230,7 +234,8 @@ class _Expiry:
     def _due(self, level: Level, before: int) -> list[Any]:
         """Returns some of the summaries that end before an instant and that no hold covers."""
         query = without_held(_ended(before), self._holds.active(), self._names, level.reach)
-        return list(self._collection(level).find(query, {"end": 1}).sort("start", 1).limit(_BATCH_SIZE))
+        found = self._collection(level).find(query, {"end": 1}, collation=SIMPLE)
+        return list(found.sort("start", 1).limit(_BATCH_SIZE))
 
     def _delete_page(self, level: Level, ids: list[Any], reached: int, session: ClientSession) -> int | None:
         if self._read(session)[level.name].removable(self.rules[level]) < reached:
@@ -256,7 +261,7 @@ class _Expiry:
         found = [_ended(self._removable(level)), _ended(rule.past, tombstones.covered(rule))]
         holds = self._holds.active()
         query = without_held({"$or": found}, holds, self._names, level.reach)
-        return self._collection(level).count_documents(query)
+        return self._collection(level).count_documents(query, collation=SIMPLE)
 
     def _removable(self, level: Level) -> int:
         return self.tombstones[level.name].removable(self.rules[level])

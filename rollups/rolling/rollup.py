@@ -13,6 +13,7 @@ from typing import Any
 from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
+from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import LevelName
@@ -154,7 +155,7 @@ class ReadAhead:
         pipeline: list[Document] = [*last, {"$group": {"_id": series}}, {"$sort": {"_id": 1}}]
         name = base_levels(self.calendar.levels)[-1].collection
         summaries = self.database.get_collection(name, codec_options=documents.OPTIONS)
-        values = [it["_id"] for it in summaries.aggregate(pipeline)]
+        values = [it["_id"] for it in summaries.aggregate(pipeline, collation=SIMPLE)]
         return [values[at * len(values) // count] for at in range(1, count)] if len(values) >= count else []
 
 

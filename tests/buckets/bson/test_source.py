@@ -481,3 +481,36 @@ def test_the_latest_of_samples_is_not_hidden_by_one_of_another_type(database: Mo
         if indexed:
             database["it"].create_index("samples.time")
         assert Source(database, policy).latest() == 1_000_000
+
+
+@pytest.mark.parametrize(
+    "collation",
+    [
+        {"locale": "en", "strength": 1},
+        {"locale": "en", "strength": 2},
+        {"locale": "en", "numericOrdering": True},
+    ],
+)
+def test_an_id_is_found_by_its_bytes_whatever_the_collation(
+    database: Mongo, collation: dict[str, Any]
+) -> None:
+    """Texts that a collation takes for equal are not, nor `_id`s that hold them; numbers of two types are."""
+    overflow = Overflow(flag_field="more", collection="extra", ref_field="of", samples_field="samples")
+    policy = make_policy(**{**SAMPLES, "overflow": overflow})
+    held: list[Any] = ["a", {"k": "b", "n": 1}, 7]
+    others: list[Any] = ["A", {"k": "B", "n": 1}, {"k": "b", "n": 2}]
+    for name in (policy.collection, "extra"):
+        database.create_collection(name, collation=collation)
+    database[policy.collection].insert_many([{"_id": it, "first": 1} for it in held])
+    database["extra"].insert_many(
+        [{"_id": f"x{i}", "of": it} for i, it in enumerate([*held, *others, ["a", 5]])]
+    )
+    source = Source(database, policy)
+    assert sum(map(len, source.by_ids([*held[:1], {"k": "b", "n": 1.0}, 7.0]))) == 3
+    assert sum(map(len, source.by_ids(others))) == 0
+    assert source.present(others) == set()
+    assert len(source.present(held)) == 3
+    raw = [Docs.of([bson.encode({"_id": it})]).raw_id(0) for it in others]
+    assert sum(map(len, source.by_raw_ids(raw))) == 0
+    assert source.owners(["X1"]) == []
+    assert [docs.decode_id(i) for docs in source.orphans() for i in range(len(docs))] == ["x3", "x4", "x5"]
