@@ -9,7 +9,7 @@ import pytest
 
 from bucketwise.jobs.suite import ENTRIES
 from tests.docs.pages import PAGES, blocks, headings
-from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import Step, after
 
 _VERBS = {f"`{it}`" for it in ENTRIES}
@@ -97,7 +97,8 @@ def _change(place: Place) -> None:
 
 def _bury(place: Place) -> None:
     place.write_config(POLICIES.replace('hourly = "365d"', 'archive = "31d"'))
-    place("run")
+    for now in ("2018-08-30T00:00:00Z", NOW):
+        place("run", now=now)
 
 
 def _fail(place: Place) -> None:

@@ -246,9 +246,9 @@ def test_summaries_are_not_offered_for_what_has_expired(place: Place) -> None:
     told = place("query", at_all, "--explain", "--json").json["explain"]["summaries"]
     assert (told["view"], rows(place, told["sql"])) == ("ticks_daily", [[10_800]])
 
-    ending = '"30d"\narchive = "40d"\narchive_grace = "1d"'
+    ending = '"30d"\narchive = "31d"\narchive_grace = "1d"'
     place.write_config(POLICIES.replace('"365d"', ending))
-    for now in (NOW, "2018-09-05T00:00:00Z"):
+    for now in (NOW, "2018-09-03T00:00:00Z", "2018-09-05T00:00:00Z"):
         place("run", "-p", "ticks", now=now)
     assert (rows(place, at_all), rows(place, "SELECT sum(count) FROM ticks_daily")) == ([[0]], [[10_800]])
     assert place("query", at_all, "--explain", "--json").json["explain"]["summaries"] is None

@@ -116,7 +116,11 @@ def test_summaries_that_somebody_removed_are_noticed_and_made_again(place: Place
     assert "missing" not in step(place, "rollup", NOW)
 
 
-ENDED = POLICIES.replace('hourly = "365d"', 'archive = "40d"\narchive_grace = "1d"')
+ENDED = POLICIES.replace('hourly = "365d"', 'archive = "31d"\narchive_grace = "1d"')
+
+
+#: Archived; under a tombstone; gone.
+RUNS = "run -p ticks", *(f"run -p ticks --now 2018-09-0{day}T00:00:00Z" for day in (3, 5))
 
 
 def ended(place: Place) -> None:
@@ -124,7 +128,7 @@ def ended(place: Place) -> None:
 
 
 @pytest.mark.proof
-@after(ended, "run -p ticks", "run -p ticks --now 2018-09-05T00:00:00Z")
+@after(ended, *RUNS)
 def test_what_cannot_be_made_again_is_named(place: Place) -> None:
     """The archive has ended. A backup has the summaries."""
     hours = list(place.database.ticks_hourly.find())
@@ -144,11 +148,11 @@ def test_what_cannot_be_made_again_is_named(place: Place) -> None:
 
 def test_what_is_lost_is_so_until_it_is_made_again_or_past_its_time(place: Place) -> None:
     """Its readings come back from a backup: the summaries of one hour of three. Then the month expires."""
-    ends = 'hourly = "100d"\ngrace = "0s"\narchive = "40d"\narchive_grace = "1d"'
+    ends = 'hourly = "100d"\ngrace = "0s"\narchive = "31d"\narchive_grace = "1d"'
     place.write_config(POLICIES.replace('hourly = "365d"', ends))
     readings = list(place.database.ticks.find({"d": {"$lt": START + timedelta(hours=1)}}))
     now = "2018-09-05T00:00:00Z"
-    for at in (NOW, now):
+    for at in (NOW, "2018-09-03T00:00:00Z", now):
         place("run", "-p", "ticks", now=at)
     place.database.ticks_hourly.delete_many({})
     assert step(place, "rollup", now, code=3)["missing"][0]["lost"] == 3
@@ -162,7 +166,7 @@ def test_what_is_lost_is_so_until_it_is_made_again_or_past_its_time(place: Place
     assert "summaries-lost" not in dict(findings(place, later))
 
 
-@after(ended, "run -p ticks", "run -p ticks --now 2018-09-05T00:00:00Z")
+@after(ended, *RUNS)
 def test_the_only_witness_is_not_replaced_by_less(place: Place) -> None:
     """The archive has ended. A reading comes late, the range is asked for, and settings change."""
     now = "2018-09-05T00:00:00Z"
