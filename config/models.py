@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from bucketwise.config.policies import ElapsedUnit, Policy, TimeUnit
+from bucketwise.config.policies import SUMMARY_KEYS, ElapsedUnit, Policy, TimeUnit
 from bucketwise.config.problems import Fault, InvalidValueError, Key, ProblemReport, nearest
 from bucketwise.config.times import CALENDAR_DAYS, NEXT_UNIT, format_fault, length_of
 from bucketwise.config.values import Fields, FirstSlot, List, SlotText, SpanText
@@ -403,6 +403,9 @@ def make_policy(**keys: Any) -> Policy:
 def layout_of(policy: Policy) -> dict[str, Any]:
     """Returns the keys that say how readings lie in a policy's buckets, as manifests record them."""
     said = policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True, by_alias=True)
+    for field in said["values"].values():
+        for key in SUMMARY_KEYS:
+            field.pop(key, None)
     return {**_DEFAULTS, **said}
 
 

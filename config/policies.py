@@ -162,6 +162,13 @@ class ValueField(Table):
     unit: str | None = None  # behind such a number
     map: dict[str, float] = Field(default={})  # what texts, and `true` and `false`, count as
     name: str | None = Field(default=None, alias="as")  # in summaries and columns; None: that of the field
+    kind: Literal["gauge", "counter", "state"] = "gauge"  # what summaries tell of it, beside the usual
+    time_weighted: Literal["previous", "linear"] | None = None  # how averages by time are made
+    max_gap: PositiveDuration | None = None  # a longer step between two readings counts for nothing
+
+
+#: The keys of `ValueField` that tell what is summarised, and not how it is read.
+SUMMARY_KEYS = frozenset({"kind", "time_weighted", "max_gap"})
 
 
 class Audit(Table):

@@ -13,7 +13,7 @@ from pydantic import ByteSize
 
 from bucketwise.config.amounts import format_size
 from bucketwise.config.models import LAYOUT_KEYS, fields_of
-from bucketwise.config.policies import Policy
+from bucketwise.config.policies import SUMMARY_KEYS, Policy
 from bucketwise.config.tables import Table
 from bucketwise.config.times import format_duration
 
@@ -41,9 +41,14 @@ def layout_fingerprint(policy: Policy) -> str:
     """Returns 16 hex digits that change whenever the policy would read its documents differently, or
     require more of them."""
     sparse = {"sparse_ok"}
-    return _digest(
-        {**_changed_keys(policy, _DECISIVE | sparse), "nonnumeric_ok": sorted(policy.nonnumeric_ok)}
-    )
+    keys = _changed_keys(policy, _DECISIVE | sparse)
+    if "values" in keys:  # what is summarised of a field doesn't change how it is read
+        read = {
+            path: {key: it for key, it in field.items() if key not in SUMMARY_KEYS}
+            for path, field in keys.pop("values").items()
+        }
+        keys |= {"values": kept} if (kept := {path: field for path, field in read.items() if field}) else {}
+    return _digest({**keys, "nonnumeric_ok": sorted(policy.nonnumeric_ok)})
 
 
 def _changed_keys(table: Table, keys: set[str]) -> dict[str, Any]:

@@ -139,12 +139,15 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a row for each series and value field; below, what the answer rests on and what it lacks."""
     tables: list[RenderableType] = []
     for body in (result.body for result in results if result.body):
-        keys = table_keys(body["percentiles"])
+        told = {key for one in body["series"] for value in one["values"].values() for key in value}
+        keys = table_keys(body["percentiles"], told)
         table = Grid("Summary", ("series", "field", *keys))
         for one in body["series"]:
             series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
             for name, value in one["values"].items():
-                table.add_row(Text(printable(series)), Text(name), *(statistic(value[key]) for key in keys))
+                table.add_row(
+                    Text(printable(series)), Text(name), *(statistic(value.get(key)) for key in keys)
+                )
         *counted, last = (f"{count:,} {LEVEL_RULES[level].noun}" for level, count in body["windows"].items())
         basis = f"{', '.join(counted)} and {last} ({body['summaries']:,} summaries)"
         span = f"{instant(body['since'])} to {instant(body['until'])}"

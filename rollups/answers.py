@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import bson
@@ -33,9 +34,9 @@ from bucketwise.rollups.calendar.levels import Level, Span, aligned_levels
 from bucketwise.rollups.calendar.tiling import Tiling, TilingPiece, existing_windows, instant, tile
 from bucketwise.rollups.calendar.windows import HIGHEST, HOUR, LOWEST, span_ms, to_ms
 from bucketwise.rollups.standing import Removed, removed_summaries
-from bucketwise.rollups.statistics import statistics_of
+from bucketwise.rollups.statistics import is_ordered, statistics_of
 from bucketwise.rollups.summaries import coverage, documents
-from bucketwise.rollups.summaries.summary import State, merge
+from bucketwise.rollups.summaries.summary import State, closed, merge
 
 Document = dict[str, Any]
 _BATCH_SIZE = 500  # summaries in memory as documents
@@ -67,9 +68,9 @@ class Answer:
     """The merged summaries of a range.
 
     `removed`: where somebody has removed summaries that it would be made of.
-    `states`: the state over the range of each requested series that has a reading, sorted by series. If one
-    answer for all series was requested, there is at most one state, that of the series (). The stretches in
-    `tiling.missing` are not included.
+    `states`: the state, closed, over the range of each requested series that has a reading, sorted by series.
+    If one answer for all series was requested, there is at most one state, that of the series (). The
+    stretches in `tiling.missing` are not included.
     """
 
     policy: Policy
@@ -126,17 +127,20 @@ def summarize(
     available = [existing_windows(it, loaded.through, loaded.gone) for it in levels.values()]
     tiling = tile(available, start, end)
     fields, merged = statistics_of(policy, percents), dict[bytes, tuple[Series, State]]()
-    count = 0
+    count, steps = 0, is_ordered(fields)  # steps are those of one series
     for piece in tiling.pieces:
         level, selector = levels[piece.level], question.series
         for found, state in _states(database, policy, level, piece, selector, percents):
-            name = found if question.by_series else ()
+            name = found if question.by_series or steps else ()
             key = series_key(name)
             merged[key] = (name, merge(fields, merged[key][1], state) if key in merged else state)
             count += 1
             if count % _BATCH_SIZE == 0:
                 check()
-    states = sorted(merged.values(), key=lambda it: series_order(it[0]))
+    shown = [(name, closed(fields, state, (start, end))) for name, state in merged.values()]
+    if not question.by_series and shown:
+        shown = [((), reduce(partial(merge, fields), (state for _, state in shown)))]
+    states = sorted(shown, key=lambda it: series_order(it[0]))
     used = [level for level in levels.values() if tiling.windows(level.name)]
     removed = list(_removed(removed_summaries(database, policy, used), tiling))
     return Answer(policy, start, end, percents, tiling, count, states, removed)

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 
 from bucketwise.config.checks.names import field_fault
 from bucketwise.config.policies import Policy, ValueField
@@ -26,6 +27,34 @@ def check_values(policy: Policy, report: ProblemReport) -> None:
             report.add(here, fault, rests_on=[(*at, "value_fields")])
         for key, fault in _faults(field):
             report.add((*here, key), fault, rests_on=[(*here, "text")])
+        for key, fault in _step_faults(policy, path, field):
+            report.add((*here, key), fault, rests_on=[(*here, it) for it in ("kind", "time_weighted")])
+
+
+#: A longer `max_gap` than this is refused: exact sums of values by time have room for it.
+_LONGEST_GAP = timedelta(days=366)
+
+
+def _step_faults(policy: Policy, path: str, field: ValueField) -> Iterator[tuple[str, Fault]]:
+    """Yields what is wrong with the keys that tell of steps between readings."""
+    key = "time_weighted" if field.time_weighted else "kind"
+    if field.kind == "gauge" and field.time_weighted is None:
+        if field.max_gap is not None:
+            remedy = 'add `kind = "counter"`, `kind = "state"` or `time_weighted`, or remove this'
+            yield "max_gap", Fault("nothing is counted by steps between readings", remedy)
+        return
+    if field.max_gap is None and (field.kind == "state" or field.time_weighted is not None):
+        message = "without `max_gap`, a value would last until the next reading, however late that is"
+        yield key, Fault(message, 'add `max_gap`, such as "30m": longer steps then count for nothing')
+    if field.max_gap is not None and field.max_gap > _LONGEST_GAP:
+        yield "max_gap", Fault("it is longer than 366d", 'write "366d" or less')
+    if policy.local_offset_field is not None:
+        message = "windows of readings' own clocks (`local_offset_field`) do not follow one another in time"
+        yield key, Fault(message, "remove this, or `local_offset_field`")
+    named = {path, field.name}.intersection(policy.nonnumeric_ok)
+    if field.kind == "state" and named and not field.map:
+        message = "texts are no states yet: only numbers are"
+        yield "kind", Fault(message, "add `map = {ON = 1, OFF = 0}`, with all that the field holds")
 
 
 def _faults(field: ValueField) -> Iterator[tuple[str, Fault]]:

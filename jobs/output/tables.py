@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
@@ -146,7 +146,9 @@ def _example(it: Body) -> str:
 
 
 def statistic(value: Any) -> str:
-    """Returns a number of a summary as text."""
+    """Returns a number of a summary as text, or the numbers of states."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {statistic(it)}" for key, it in value.items()) or "–"
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 

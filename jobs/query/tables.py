@@ -281,6 +281,8 @@ class SummariesTable:
             values = [documents.value_at(it, path) for it in found]
             if kind == INSTANT:
                 values = [None if it is None else to_ms(it) * 1000 for it in values]
+            elif pa.types.is_map(kind):
+                values = [None if it is None else list(it.items()) for it in values]
             columns.append(values)
         arrays = [pa.array(it, field.type) for it, field in zip(columns, self.schema, strict=True)]
         return pa.table(arrays, schema=self.schema)
@@ -340,7 +342,8 @@ def _summary_columns(policy: Policy, level: LevelName) -> dict[str, tuple[pa.Dat
     if interval_of(policy) is not None:
         found += [("expected", whole), ("missing", whole)]
         found += [("longest_hole", number), ("longest_hole_at", instant)]
-    types = {"whole": whole, "number": number, "instant": instant}
+    seconds = pa.map_(pa.string(), number)
+    types = {"whole": whole, "number": number, "instant": instant, "flag": pa.bool_(), "seconds": seconds}
     fields = statistics_of(policy).items()
     found += [(f"{name}.{it.key}", types[it.kind]) for name, kinds in fields for it in columns_of(kinds)]
     return {column_name(path): (kind, path) for path, kind in found}

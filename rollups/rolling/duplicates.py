@@ -1,4 +1,5 @@
-"""Readings of one series at one instant: with `duplicates = "first"` or `"last"` one of them counts.
+"""All readings of a slice at once, where summaries need that: with `duplicates = "first"` or `"last"` one of
+those of a series at one instant counts, and steps lead from each reading to the next one.
 
 They may lie in any live or archived buckets of a slice, so that all its readings are gathered before they are
 summarised: in memory, or by portions of the series in a file.
@@ -26,7 +27,7 @@ GATHERED_BYTES = 256 << 20
 class Gathered:
     """The readings of a slice, from `start` to before `end` (milliseconds)."""
 
-    counts: Literal["first", "last"]  # by `_id`, then by the place in the bucket
+    counts: Literal["keep", "first", "last"]  # by `_id`, then by the place in the bucket
     start: int
     end: int
     _parts: list[Columns] = field(default_factory=list)
@@ -65,6 +66,9 @@ class Gathered:
         if not (parts := [it for it in parts if len(it.time)]):
             return
         joined = _joined(parts)
+        if self.counts == "keep":
+            yield joined
+            return
         of_series, time = joined.series_of_readings, joined.time
         order = np.lexsort((np.arange(len(time)), time, of_series))  # readings are in the order that counts
         is_new = np.ones(len(order), dtype=np.bool_)

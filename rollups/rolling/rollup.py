@@ -32,7 +32,7 @@ from bucketwise.rollups.rolling.plan import (
     Watermark,
 )
 from bucketwise.rollups.rolling.records import Remaking, records_of
-from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, shares
+from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, reads_at_once, shares
 from bucketwise.rollups.rolling.writing import SummaryWriter
 from bucketwise.rollups.standing import load_both, plausible_times
 from bucketwise.rollups.summaries import documents
@@ -146,7 +146,7 @@ class ReadAhead:
     def _share_bounds(self, count: int) -> list[Any]:
         """Returns values of the first series field that cut the series into so many parts of about equal
         size. They are those of the last summaries: whatever they are, no bucket is missed."""
-        if self.source.policy.duplicates != "keep":
+        if reads_at_once(self.source.policy):
             return []  # archived ones are read with the first share
         if not self.source.policy.series_fields or not self.source.model.needs_index:
             return []

@@ -27,7 +27,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Span
 from bucketwise.rollups.rolling.duplicates import Gathered
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpillFile, portion_of
-from bucketwise.rollups.statistics import FieldStatistics, statistics_of
+from bucketwise.rollups.statistics import FieldStatistics, is_ordered, statistics_of
 from bucketwise.rollups.summaries.coverage import interval_of
 from bucketwise.rollups.summaries.summary import State, aggregate, merge
 
@@ -246,6 +246,11 @@ class SliceReader:
         return max(1, min(limit, self.memory // size if size else limit))
 
 
+def reads_at_once(policy: Policy) -> bool:
+    """Returns whether all readings of a series in a slice have to be read together."""
+    return policy.duplicates != "keep" or is_ordered(statistics_of(policy))
+
+
 def read(
     source: Source, archived: ArchivedHalf, policy: Policy, request: SliceRequest, unions: Unions
 ) -> SliceStates:
@@ -268,7 +273,7 @@ def read(
             for batch in _cut(() if request.share.low else archived.batches(start, end))
         ),
     )
-    gathered = None if policy.duplicates == "keep" else Gathered(policy.duplicates, start, end)
+    gathered = Gathered(policy.duplicates, start, end) if reads_at_once(policy) else None
     for decoded in found:
         states.quarantined += decoded.quarantined
         if gathered is None:

@@ -19,22 +19,20 @@ from bucketwise.buckets.fields.selectors import selects
 from bucketwise.buckets.models.series import series_key
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.due import Calendar, Part, Slice, Spans
-from bucketwise.rollups.calendar.levels import LOCAL, Level, Span
+from bucketwise.rollups.calendar.levels import LOCAL, Level, Span, sources_of
 from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.context import RunContext, share_of
 from bucketwise.rollups.holds import Hold, Holds
+from bucketwise.rollups.rolling.linking import Cell, Linker, Neighbour
 from bucketwise.rollups.rolling.outlived import OutlivedSummaries
 from bucketwise.rollups.rolling.plan import RollupReport
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpilledRecords, portion_of
 from bucketwise.rollups.rolling.records import Records
 from bucketwise.rollups.rolling.slices import CellStates, Portion, SliceStates
-from bucketwise.rollups.statistics import FieldStatistics, finite_count, statistics_of
+from bucketwise.rollups.statistics import FieldStatistics, finite_count, is_ordered, statistics_of
 from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.summary import State, merge
 from bucketwise.rollups.summaries.targets import SummaryDiff, identity_of, target
-
-#: A series, by its key, and a window.
-Cell = tuple[bytes, Span]
 
 
 @dataclass
@@ -159,6 +157,8 @@ class SummaryWriter:
     _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice, or some portions of it
     _begin: int | None = None  # when the first slice began
     _done: float = 0.0  # of that time, with this slice
+    #: Of this slice: the states of summaries whose neighbours have changed.
+    _linked: dict[LevelName, dict[Cell, State]] = field(default_factory=dict)
     _spilled: SpilledRecords = field(init=False)  # summaries that stand, where the slice is in portions
 
     def __post_init__(self) -> None:
@@ -183,6 +183,7 @@ class SummaryWriter:
             self.counted_to = max(self.counted_to, found.cells[counted].edges[-1])
         self._spilled.clear()
         self._write_ended_windows(piece.span[1])
+        self._linked.clear()
 
     def finish(self) -> None:
         """Writes the summaries of the windows that no further slice belongs to."""
@@ -258,6 +259,7 @@ class SummaryWriter:
         reader = SummaryReader(self.context, self._spilled)
         for (key, window), series, state in reader.states(source, existing, portions) if existing else ():
             cell = key, inner[window]
+            state = self._linked.get(source.name, {}).get((key, window), state)
             tally.series.setdefault(key, series)
             if state is None:
                 tally.unsound.add(cell)
@@ -277,6 +279,8 @@ class SummaryWriter:
         """Compares and writes the summaries of these portions. Returns the states of the windows
         afterwards, including those kept without readings."""
         policy = self.context.policy
+        linker = Linker(self.context.database, policy, level, self._linked.get(level.name, {}))
+        self._link(linker, tally, {key for key, _ in tally.states})
         computed = {
             documents.identity(policy, tally.series[key], window[0]): documents.summary(
                 policy, level, tally.series[key], window, state
@@ -291,9 +295,55 @@ class SummaryWriter:
         narrow = partial(self._spilled.of, level.name, portions=portions)
         changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrow)
         changes.kept -= keeper.ended  # that is as it should be
+        result = keeper.result
+        self._link_again(linker, result, changes, keeper.stays)
+        self._put(linker, changes)
         self.records.apply(changes)
         self.report.of(level.name).add(changes, len(tally.windows) if portions.start == 0 else 0)
-        return keeper.result
+        self._link_coarser(linker)
+        return result
+
+    def _link(self, linker: Linker, tally: Tally, keys: Set[bytes], kept: Set[Cell] = frozenset()) -> None:
+        """Links the states of some series to one another and to the summaries around them."""
+        if is_ordered(tally.fields) and tally.windows and keys:
+            linker.link(tally.windows, tally.series, tally.states, keys, kept)
+
+    def _link_again(self, linker: Linker, tally: Tally, changes: SummaryDiff, kept: Set[Cell]) -> None:
+        """Links the series of which summaries go, or stay without their readings, once that is known."""
+        if not is_ordered(tally.fields):
+            return
+        policy, keys = self.context.policy, {key for key, _ in kept}
+        for identity in changes.deleted:
+            summary = {"_id": bson.decode(identity.raw, documents.OPTIONS)}
+            if documents.is_of_series(policy, summary):
+                series = documents.series_of(policy, summary)
+                tally.series.setdefault(series_key(series), series)
+                keys.add(series_key(series))
+        before = {cell: state for cell, state in tally.states.items() if cell[0] in keys}
+        self._link(linker, tally, keys, kept)
+        for cell, state in before.items():
+            if tally.states[cell] != state:
+                linker.changed[cell] = Neighbour(cell, tally.series[cell[0]], tally.states[cell])
+
+    def _put(self, linker: Linker, changes: SummaryDiff) -> None:
+        """Adds the summaries whose neighbours are others now to what is written."""
+        self._linked.setdefault(linker.level.name, {}).update(linker.states)
+        for (_, window), series, state in linker.changed.values():
+            identity = documents.identity(self.context.policy, series, window[0])
+            document = documents.summary(self.context.policy, linker.level, series, window, state)
+            changes.put(identity, document)
+
+    def _link_coarser(self, linker: Linker) -> None:
+        """Writes the coarser summaries that begin or end with one whose neighbours are others now."""
+        for level in self.calendar.levels if linker.changed else ():
+            if not sources_of(level, [linker.level]):
+                continue
+            coarser = linker.coarser(level, self._linked.get(level.name, {}))
+            if coarser.changed:
+                changes = SummaryDiff(self.context.database, level)
+                self._put(coarser, changes)
+                self.records.apply(changes)
+                self.report.of(level.name).add(changes, 0)
 
     @cached_property
     def _holds(self) -> list[Hold]:
@@ -353,6 +403,11 @@ class _KeepRule:
             and any(selects(series, self._policy, it) for it in hold.selectors(self._policy.series_names))
             for hold in self._holds()
         )
+
+    @property
+    def stays(self) -> set[Cell]:
+        """Returns the cells of the summaries that stay."""
+        return {*self._stays, *self._kept}
 
     @property
     def result(self) -> Tally:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from bucketwise.config.policies import Policy
+from bucketwise.config.policies import Policy, ValueField
+from bucketwise.rollups.calendar.windows import span_ms
 from bucketwise.rollups.statistics.base import Column, Statistic
+from bucketwise.rollups.statistics.counter import Counter
 from bucketwise.rollups.statistics.edges import Edges
 from bucketwise.rollups.statistics.excluded import Excluded
 from bucketwise.rollups.statistics.moments import Moments
 from bucketwise.rollups.statistics.quantiles import Quantiles
+from bucketwise.rollups.statistics.time_in_state import TimeInState
+from bucketwise.rollups.statistics.time_weighted import TimeWeighted
 
 #: The statistics of each value field, in the order of the keys of a summary and of the bytes of its `state`.
 FieldStatistics = Mapping[str, Sequence[Statistic[Any]]]
@@ -19,21 +24,46 @@ FieldStatistics = Mapping[str, Sequence[Statistic[Any]]]
 FieldState = tuple[Any, ...]
 
 
-def registered(percents: Sequence[float]) -> list[Statistic[Any]]:
-    """Returns all statistics, with these percentiles. What is added to a value field's `state` goes last."""
-    return [Moments(), Edges(), Quantiles(percents), Excluded()]
+#: A counter's step that is longer counts for nothing, unless the policy says otherwise.
+COUNTER_GAP = timedelta(days=7)
+_PLAIN = ValueField()
+
+
+def registered(percents: Sequence[float], field: ValueField = _PLAIN) -> list[Statistic[Any]]:
+    """Returns the statistics of a value field, with these percentiles. What is added to its `state` goes
+    last."""
+    found: list[Statistic[Any]] = [Moments(), Edges(), Quantiles(percents), Excluded()]
+    max_gap = span_ms(field.max_gap or COUNTER_GAP)
+    if field.kind == "counter":
+        found.append(Counter(max_gap))
+    if field.kind == "state":
+        found.append(TimeInState(max_gap))
+    if field.time_weighted is not None:
+        found.append(TimeWeighted(max_gap, field.time_weighted))
+    return found
 
 
 def statistics_of(policy: Policy, percents: Sequence[float] | None = None) -> FieldStatistics:
     """Returns the statistics of a policy's value fields. `percents`: the percentiles; None: the policy's."""
     if percents is None:
         percents = policy.rollup.percentiles if policy.rollup else ()
-    return _statistics_of(tuple(policy.value_names), tuple(percents))
+    told = tuple(
+        (it.kind, it.time_weighted, it.max_gap)
+        for it in (policy.values.get(path, _PLAIN) for path in policy.value_fields)
+    )
+    return _statistics_of(tuple(policy.value_names), tuple(percents), told)
 
 
 @lru_cache(maxsize=1 << 8)
-def _statistics_of(names: Sequence[str], percents: Sequence[float]) -> FieldStatistics:
-    return {name: registered(percents) for name in names}
+def _statistics_of(names: Sequence[str], percents: Sequence[float], told: Sequence[Any]) -> FieldStatistics:
+    keys = ("kind", "time_weighted", "max_gap")
+    fields = [ValueField.model_construct(**dict(zip(keys, it, strict=True))) for it in told]
+    return {name: registered(percents, field) for name, field in zip(names, fields, strict=True)}
+
+
+def is_ordered(fields: FieldStatistics) -> bool:
+    """Returns whether any of the statistics needs the readings of a series at once, in the order of time."""
+    return any(it.is_ordered for kinds in fields.values() for it in kinds)
 
 
 def columns_of(kinds: Iterable[Statistic[Any]]) -> list[Column]:
@@ -41,10 +71,12 @@ def columns_of(kinds: Iterable[Statistic[Any]]) -> list[Column]:
     return [column for kind in kinds for column in kind.columns]
 
 
-def table_keys(percents: Sequence[float]) -> list[str]:
-    """Returns the keys that tables show of a value field."""
+def table_keys(percents: Sequence[float], shown: Iterable[str] = ()) -> list[str]:
+    """Returns the keys that tables show of value fields. `shown`: keys that any of them has."""
     kinds = sorted(registered(percents), key=lambda it: it.table_place)
-    return [key for kind in kinds for key in kind.table]
+    keys, known = [key for kind in kinds for key in kind.table], set(shown)
+    further = (key for kind in (Counter, TimeInState, TimeWeighted) for key in kind.table)
+    return [*keys, *(key for key in further if key in known)]
 
 
 def finite_count(state: FieldState) -> int:

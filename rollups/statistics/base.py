@@ -21,10 +21,11 @@ S = TypeVar("S", bound=Sized)
 
 
 class Column(NamedTuple):
-    """A key of a value field in a summary, and a column in SQL. `is_derived`: merging doesn't need it."""
+    """A key of a value field in a summary, and a column in SQL. `is_derived`: merging doesn't need it. Of
+    kind `seconds` is a document of a number each, or null."""
 
     key: str
-    kind: Literal["whole", "number", "instant"]
+    kind: Literal["whole", "number", "instant", "flag", "seconds"]
     is_derived: bool = False
 
 
@@ -43,6 +44,10 @@ class Statistic(ABC, Generic[S]):
     table_place: ClassVar[int] = 5
     #: The state without any finite number.
     empty: ClassVar[Any]
+    #: Whether it needs all readings of a series in a slice at once, in the order of time; and whether a state
+    #: tells of the reading after its own.
+    is_ordered: ClassVar[bool] = False
+    looks_ahead: ClassVar[bool] = False
 
     def states(self, readings: FieldReadings) -> list[S]:
         """Returns the state of each cell."""
@@ -63,6 +68,10 @@ class Statistic(ABC, Generic[S]):
     @abstractmethod
     def merge(self, one: S, other: S) -> S:
         """Returns the state of both together. Associative and commutative."""
+
+    def close(self, state: S, window: tuple[int, int]) -> S:  # noqa: ARG002
+        """Returns what is shown of a state in a window (milliseconds): what reaches over its edges is cut."""
+        return state
 
     @abstractmethod
     def shown(self, state: S, moments: MomentsState) -> Mapping[str, Any]:

@@ -117,6 +117,16 @@ def squares(values: Doubles, starts: Integers) -> list[int]:
     return [sum(part) for part in zip(*parts, strict=True)]
 
 
+def products(values: Doubles, weights: Integers, starts: Integers) -> list[int]:
+    """Returns the exact sum of each run of finite values times their weights, in units of 2**-1074. Weights:
+    0 <= weight < 2**36."""
+    mantissa, shift, negative = _parts(values)
+    high, low = mantissa >> _HALF, mantissa & ((1 << _HALF) - 1)
+    terms = ((high * weights, _HALF), (low * weights, 0))
+    parts = [_add_up(term, shift + extra, negative, starts) for term, extra in terms]
+    return [sum(part) for part in zip(*parts, strict=True)]
+
+
 def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
     """Returns `sums` and `squares` of each group, several times as fast where its magnitudes don't differ
     widely.
@@ -244,12 +254,12 @@ def _one_by_one(numbers: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[i
 
 def total(exact: int) -> float:
     """Returns the sum, correctly rounded; ±inf where it is beyond every double."""
-    return _divide(exact, 1 << UNIT)
+    return quotient(exact, 1 << UNIT)
 
 
 def mean(exact: int, count: int) -> float:
     """Returns the mean, correctly rounded: always finite, also where the sum is not."""
-    return _divide(exact, count << UNIT)
+    return quotient(exact, count << UNIT)
 
 
 def deviation(exact: int, exact_squares: int, count: int) -> float:
@@ -264,10 +274,17 @@ def deviation(exact: int, exact_squares: int, count: int) -> float:
     scaled = square << (2 * extra)
     root = isqrt(scaled)
     sticky = 2 * root + (root * root != scaled)
-    return _divide(sticky << zeros, count << (UNIT + extra + 1))
+    return quotient(sticky << zeros, count << (UNIT + extra + 1))
 
 
-def _divide(numerator: int, denominator: int) -> float:
+def exact(value: float) -> int:
+    """Returns a finite double in units of 2**-1074."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator << (UNIT + 1 - denominator.bit_length())
+
+
+def quotient(numerator: int, denominator: int) -> float:
+    """Returns the quotient, correctly rounded; ±inf where it is beyond every double."""
     try:
         return numerator / denominator + 0.0  # Python rounds int / int correctly; + 0.0 makes -0.0 0.0
     except OverflowError:

@@ -23,7 +23,7 @@ from bucketwise.rollups.calendar.windows import HOUR, to_ms
 from bucketwise.rollups.statistics import FieldState, FieldStatistics, columns_of, statistics_of
 from bucketwise.rollups.statistics.base import Statistic, VarintReader, VarintWriter
 from bucketwise.rollups.summaries import coverage
-from bucketwise.rollups.summaries.summary import State
+from bucketwise.rollups.summaries.summary import State, closed
 
 STATE_VERSION = 1
 
@@ -80,7 +80,7 @@ def state_projection(policy: Policy) -> dict[str, int]:
 def statistics(
     state: State, fields: FieldStatistics, completeness: coverage.Completeness | None
 ) -> dict[str, Any]:
-    """Returns a state as a summary shows it to people; `values` has each value field by its name."""
+    """Returns a closed state as a summary shows it to people; `values` has each value field by its name."""
     values = {name: _dated(_shown(fields[name], value)) for name, value in state.values.items()}
     complete = _dated(_completeness(completeness)) if completeness else {}
     return {"count": state.count, **complete, "values": values}
@@ -104,8 +104,10 @@ def _encode(
     interval = coverage.interval_of(policy)
     if interval is not None:
         document |= _completeness(coverage.measure(state.occupied, start_ms, end_ms, interval))
-    for name, kinds in statistics_of(policy).items():
-        _put(document, name, _value_document(kinds, state.values[name]))
+    by_field = statistics_of(policy)
+    shown = closed(by_field, state, (start_ms, end_ms)).values
+    for name, kinds in by_field.items():
+        _put(document, name, _value_document(kinds, state.values[name], shown[name]))
     if interval is not None:
         document["coverage"] = coverage.pack(state.occupied, start_ms, interval)
     return bson.encode(document, codec_options=OPTIONS)
@@ -129,13 +131,13 @@ def series_document(policy: Policy, series: Series) -> dict[str, Any]:
     return nested
 
 
-def _value_document(kinds: Sequence[Statistic[Any]], value: FieldState) -> dict[str, Any]:
-    """Returns the sub-document of a value field."""
+def _value_document(kinds: Sequence[Statistic[Any]], value: FieldState, shown: FieldState) -> dict[str, Any]:
+    """Returns the sub-document of a value field, given its state and what is shown of it."""
     writer = VarintWriter()
     writer.number(STATE_VERSION)
     for kind, state in zip(kinds, value, strict=True):
         kind.pack(state, writer)
-    return {**_shown(kinds, value), "state": bytes(writer.data)}
+    return {**_shown(kinds, shown), "state": bytes(writer.data)}
 
 
 def _shown(kinds: Sequence[Statistic[Any]], value: FieldState) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bucketwise.buckets.columns import Columns, ValueKind
 from bucketwise.buckets.decoding.order import Order
 from bucketwise.buckets.layouts.layout import positions_in
-from bucketwise.rollups.statistics import FieldState, FieldStatistics
+from bucketwise.rollups.statistics import FieldState, FieldStatistics, is_ordered
 from bucketwise.rollups.statistics.base import FieldReadings, Numbers
 from bucketwise.rollups.summaries import coverage
 
@@ -120,6 +120,15 @@ def merge(fields: FieldStatistics, one: State, other: State) -> State:
     return State(one.count + other.count, values, coverage.union(one.occupied, other.occupied))
 
 
+def closed(fields: FieldStatistics, state: State, window: tuple[int, int]) -> State:
+    """Returns what is shown of a state in a window (milliseconds). Such states of several series merge."""
+    values = {
+        name: tuple([it.close(a, window) for it, a in zip(kinds, state.values[name], strict=True)])
+        for name, kinds in fields.items()
+    }
+    return State(state.count, values, state.occupied)
+
+
 def aggregate(
     columns: Columns,
     edges: Integers,
@@ -136,7 +145,8 @@ def aggregate(
     `interval`: in milliseconds, where the policy expects one. `local`: windows and intervals go by the
     readings' own clocks."""
     is_local = local and columns.local is not None
-    runs = runs_of(columns, edges, in_order=interval is not None, local=is_local)
+    in_order = interval is not None or is_ordered(fields)
+    runs = runs_of(columns, edges, in_order=in_order, local=is_local)
     if not len(runs.starts):
         return []
     size = len(columns.time) if runs.order is None else len(runs.order)

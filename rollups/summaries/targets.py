@@ -120,10 +120,12 @@ class SummaryDiff:
                 self.replaced.append((identity, RawBSONDocument(wanted, LOSSLESS)))
             else:
                 self.deleted.append(identity)
-        self.replaced += [
-            (RawBSONDocument(key, LOSSLESS), RawBSONDocument(document, LOSSLESS))
-            for key, document in waiting.items()
-        ]
+        for key, document in waiting.items():
+            self.put(key, document)
+
+    def put(self, identity: bytes, document: bytes) -> None:
+        """Adds a summary to those that are written; BSON."""
+        self.replaced.append((RawBSONDocument(identity, LOSSLESS), RawBSONDocument(document, LOSSLESS)))
 
     def _existing(self, windows: Sequence[Span]) -> Iterator[bytes]:
         span = {"$gte": DatetimeMS(windows[0][0]), "$lt": DatetimeMS(windows[-1][1])}

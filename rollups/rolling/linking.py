@@ -1,0 +1,335 @@
+"""Links summaries to those before and after them, where statistics count the steps between readings.
+
+The state of a window tells of the readings before its first and after its last one. They lie in the nearest
+other summaries of the same level and series, which tell their own first and last reading: no reading has to
+be read again, be it live or archived. Summaries that stand beside what was made are written again where what
+they tell of their neighbour is no longer so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import bson
+from bson.datetime_ms import DatetimeMS
+from pymongo.database import Database
+
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.models.series import series_key
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import Spans
+from bucketwise.rollups.calendar.levels import Level, Span
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, to_ms
+from bucketwise.rollups.statistics import FieldStatistics, statistics_of
+from bucketwise.rollups.statistics.steps import Reading, Steps
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.summary import State
+
+#: A series, by its key, and a window.
+Cell = tuple[bytes, Span]
+#: Summaries that one command looks for.
+_AT_ONCE = 200
+
+
+class Lookup(NamedTuple):
+    """Asks for the nearest summary of a series that has a number in a field: the last one that starts in
+    [low, high), or the first one (`ahead`)."""
+
+    key: bytes
+    name: str
+    low: int
+    high: int
+    ahead: bool
+
+
+class Neighbour(NamedTuple):
+    """A summary that stands beside others."""
+
+    cell: Cell
+    series: Series
+    state: State
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Time without windows that are made, in which summaries may stand. Of the one before all windows, only
+    the last summary matters (`is_last_wanted`), of the one behind them only the first."""
+
+    low: int
+    high: int
+    is_first_wanted: bool = True
+    is_last_wanted: bool = True
+
+    def lookups(self, key: bytes, name: str) -> tuple[Lookup | None, Lookup | None]:
+        """Returns what asks for the first and the last summary in it."""
+        first = Lookup(key, name, self.low, self.high, ahead=True) if self.is_first_wanted else None
+        last = Lookup(key, name, self.low, self.high, ahead=False) if self.is_last_wanted else None
+        return first, last
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """The summaries of one series that hold a number of one field, in the order of time: those in the
+    stretches, the first and the last of each, and between these those that are made."""
+
+    between: Sequence[Sequence[Neighbour | None]]
+    made: Sequence[Sequence[Neighbour]]
+
+    def stands(self, one: Neighbour) -> bool:
+        """Returns whether a summary is one of a stretch."""
+        return any(one is it for some in self.between for it in some)
+
+    def is_before_known(self, one: Neighbour) -> bool:
+        """Returns whether the summary before one of a stretch is in the chain, if there is any."""
+        return any(one is first for first, _ in self.between)
+
+    def is_after_known(self, one: Neighbour) -> bool:
+        """Returns whether the summary after one of a stretch is in the chain, if there is any."""
+        return any(one is last for _, last in self.between)
+
+    @property
+    def links(self) -> Iterator[tuple[Neighbour | None, Neighbour, Neighbour | None]]:
+        """Yields each summary with the one before and the one after it."""
+        items: list[Neighbour] = []
+        for at, (first, last) in enumerate(self.between):
+            items += [it for it in (first, last) if it is not None]
+            items += self.made[at] if at < len(self.made) else ()
+        return zip([None, *items], items, [*items[1:], None], strict=False)
+
+
+@dataclass
+class Linker:
+    """Links the states of one level. `known`: states of this run that may not be stored yet."""
+
+    database: Database[dict[str, Any]]
+    policy: Policy
+    level: Level
+    known: Mapping[Cell, State] = field(default_factory=dict)
+    #: The summaries whose neighbours are others now.
+    changed: dict[Cell, Neighbour] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._fields = statistics_of(self.policy)
+        self._gaps = gaps_of(self._fields)
+
+    def link(
+        self,
+        windows: Iterable[Span],
+        series: Mapping[bytes, Series],
+        states: dict[Cell, State],
+        keys: Iterable[bytes],
+        kept: Container[Cell] = (),
+    ) -> None:
+        """Links the states of some series in these windows to one another and to the summaries that stand
+        around them; of the states, replaces those that change, and keeps in `changed` the summaries around
+        them that do. `kept`: cells whose readings are gone, so that what they tell of their neighbours may be
+        old."""
+        spans = Spans(windows).spans
+        within = [[it for it in sorted(windows) if start <= it[0] < end] for start, end in spans]
+        stretches = {name: list(self._stretches(name, spans)) for name in self._gaps}
+        asked = [(key, name, it) for key in keys for name, found in stretches.items() for it in found]
+        lookups = [found for key, name, it in asked for found in it.lookups(key, name) if found is not None]
+        found = self._find(lookups, series)
+        for key in keys:
+            for name in self._gaps:
+                held: list[Sequence[Neighbour]] = [
+                    [
+                        Neighbour((key, it), series[key], state)
+                        for it in some
+                        if (state := states.get((key, it))) is not None and state.values[name][0][0]
+                    ]
+                    for some in within
+                ]
+                between = [
+                    [None if lookup is None else found.get(lookup) for lookup in it.lookups(key, name)]
+                    for it in stretches[name]
+                ]
+                self._link_chain(name, _Chain(between, held), states, kept)
+
+    def _link_chain(self, name: str, chain: _Chain, states: dict[Cell, State], kept: Container[Cell]) -> None:
+        for before, one, after in chain.links:
+            if one.cell in states and not chain.stands(one):
+                linked = self._linked(
+                    name, states[one.cell], before and before.state, after and after.state, one.cell in kept
+                )
+                states[one.cell] = linked
+                continue
+            state = self.changed.get(one.cell, one).state
+            if chain.is_before_known(one):
+                state = relinked(self._fields, name, state, before=before and before.state, ahead=False)
+            if chain.is_after_known(one):
+                state = relinked(self._fields, name, state, after=after and after.state, ahead=True)
+            if state != self.changed.get(one.cell, one).state:
+                self.changed[one.cell] = one._replace(state=state)
+
+    @property
+    def states(self) -> dict[Cell, State]:
+        """Returns the states of the summaries whose neighbours are others now."""
+        return {cell: it.state for cell, it in self.changed.items()}
+
+    def _linked(
+        self, name: str, state: State, before: State | None, after: State | None, is_kept: bool
+    ) -> State:
+        """Returns a state with the nearest readings that it or its neighbours of the chain tell of."""
+        values = list(state.values[name])
+        for at, kind in enumerate(self._fields[name]):
+            if isinstance(kind, Steps) and values[at]:
+                own_before, _, _, own_after, _ = (None,) * 5 if is_kept else values[at]
+                befores = [it for it in (own_before, last_of(before, name, at)) if it is not None]
+                afters = [it for it in (own_after, first_of(after, name, at)) if it is not None]
+                last = max(befores, key=_instant, default=None)
+                values[at] = kind.linked(values[at], last, min(afters, key=_instant, default=None))
+        return replace(state, values={**state.values, name: tuple(values)})
+
+    def coarser(self, level: Level, known: Mapping[Cell, State]) -> Linker:
+        """Returns a linker of a coarser level, with those of its summaries that begin or end with one of
+        `changed` and whose neighbour lies outside of them. They are read with one command. `known`: states
+        of that level that may not be stored yet."""
+        linker = Linker(self.database, self.policy, level, known)
+        wanted: dict[bytes, list[State]] = {}
+        for (_, (start, _)), series, state in self.changed.values():
+            low, high = level.edges(start, start + 1)[:2]
+            if any(self._leads_out(state, name, (low, high)) for name in self._gaps):
+                wanted.setdefault(documents.identity(self.policy, series, low), []).append(state)
+        if not wanted:
+            return linker
+        collection = self.database.get_collection(level.collection, codec_options=documents.OPTIONS)
+        ids = [bson.decode(it, documents.OPTIONS) for it in wanted]
+        for summary in collection.find({"_id": {"$in": ids}}):
+            standing = linker.neighbour(summary)
+            if standing is None:
+                continue
+            state = standing.state
+            for finer in wanted.get(
+                documents.identity(self.policy, standing.series, standing.cell[1][0]), ()
+            ):
+                for name in self._gaps:
+                    state = self._carried(name, state, finer)
+            if state != standing.state:
+                linker.changed[standing.cell] = standing._replace(state=state)
+        return linker
+
+    def _leads_out(self, state: State, name: str, window: Span) -> bool:
+        for kind, own in zip(self._fields[name], state.values[name], strict=True):
+            if isinstance(kind, Steps) and own:
+                before, _, _, after, _ = own
+                if (before is not None and before[0] < window[0]) or (
+                    after is not None and after[0] >= window[1]
+                ):
+                    return True
+        return False
+
+    def _carried(self, name: str, state: State, finer: State) -> State:
+        """Returns a state with the neighbours of a finer one that holds its first or its last reading."""
+        values = list(state.values[name])
+        for at, kind in enumerate(self._fields[name]):
+            if isinstance(kind, Steps) and values[at] and finer.values[name][at]:
+                before, first, last, after, _ = values[at]
+                finer_before, finer_first, finer_last, finer_after, _ = finer.values[name][at]
+                before = finer_before if first == finer_first else before
+                after = finer_after if last == finer_last else after
+                values[at] = kind.linked(values[at], before, after)
+        return replace(state, values={**state.values, name: tuple(values)})
+
+    def _stretches(self, name: str, spans: Sequence[Span]) -> Iterator[Stretch]:
+        """Yields the time around the windows that are made: no further away than counts."""
+        reach = self._gaps[name] + self.level.row.length + DAY_MS
+        yield Stretch(max(LOWEST, spans[0][0] - reach), spans[0][0], is_first_wanted=False)
+        for (_, low), (high, _) in pairwise(spans):
+            yield Stretch(low, high)
+        yield Stretch(spans[-1][1], min(HIGHEST, spans[-1][1] + reach), is_last_wanted=False)
+
+    def _find(self, lookups: Iterable[Lookup], series: Mapping[bytes, Series]) -> dict[Lookup, Neighbour]:
+        """Returns what was looked for, where there is such a summary: with one command for many."""
+        collection = self.database.get_collection(self.level.collection, codec_options=documents.OPTIONS)
+        found = {}
+        wanted = [it for it in dict.fromkeys(lookups) if it.low < it.high]
+        for begin in range(0, len(wanted), _AT_ONCE):
+            some = wanted[begin : begin + _AT_ONCE]
+            pipelines = [self._pipeline(n, it, series[it.key]) for n, it in enumerate(some)]
+            joined = [{"$unionWith": {"coll": self.level.collection, "pipeline": it}} for it in pipelines[1:]]
+            for summary in collection.aggregate([*pipelines[0], *joined]):
+                lookup = some[summary.pop(_NUMBER)]
+                if (neighbour := self.neighbour(summary)) is not None and neighbour.cell[0] == lookup.key:
+                    found[lookup] = neighbour
+        return found
+
+    def _pipeline(self, number: int, lookup: Lookup, series: Series) -> list[dict[str, Any]]:
+        """Returns the stages that find one summary, by the index on `_id`."""
+        of = documents.series_document(self.policy, series)
+        low, high = ({"series": of, "start": DatetimeMS(it)} for it in (lookup.low, lookup.high))
+        return [
+            {"$match": {"_id": {"$gte": low, "$lt": high}, f"{lookup.name}.count": {"$gt": 0}}},
+            {"$sort": {"_id": 1 if lookup.ahead else -1}},
+            {"$limit": 1},
+            {"$set": {_NUMBER: {"$literal": number}}},
+        ]
+
+    def neighbour(self, summary: Mapping[str, Any]) -> Neighbour | None:
+        """Returns a summary with its state; None where it was made with other settings."""
+        policy = self.policy
+        if not documents.is_of_series(policy, summary):
+            return None
+        window = to_ms(summary["start"]), to_ms(summary["end"])
+        if self.level.edges(window[0], window[0] + 1) != list(window):
+            return None
+        series = documents.series_of(policy, summary)
+        cell = series_key(series), window
+        if cell in self.known:
+            return Neighbour(cell, series, self.known[cell])
+        try:
+            return Neighbour(cell, series, documents.state_of(summary, policy))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+_NUMBER = "bucketwise_lookup"
+
+
+def gaps_of(fields: FieldStatistics) -> dict[str, int]:
+    """Returns how far apart readings of a step may lie, at most, for each value field that has steps."""
+    found = {
+        name: max((it.max_gap for it in kinds if isinstance(it, Steps)), default=None)
+        for name, kinds in fields.items()
+    }
+    return {name: gap for name, gap in found.items() if gap is not None}
+
+
+def relinked(
+    fields: FieldStatistics,
+    name: str,
+    state: State,
+    *,
+    before: State | None = None,
+    after: State | None = None,
+    ahead: bool,
+) -> State:
+    """Returns a state with the reading before its first one as another state tells it, or the one after its
+    last one (`ahead`)."""
+    values = list(state.values[name])
+    for at, kind in enumerate(fields[name]):
+        if isinstance(kind, Steps) and values[at]:
+            own_before, _, _, own_after, _ = values[at]
+            if not ahead:
+                values[at] = kind.linked(values[at], last_of(before, name, at), own_after)
+            elif kind.looks_ahead:
+                values[at] = kind.linked(values[at], own_before, first_of(after, name, at))
+    return replace(state, values={**state.values, name: tuple(values)})
+
+
+def first_of(state: State | None, name: str, at: int) -> Reading | None:
+    """Returns the first reading of a value field's state, by the place of its statistic."""
+    return state.values[name][at][1] if state is not None and state.values[name][at] else None
+
+
+def last_of(state: State | None, name: str, at: int) -> Reading | None:
+    """Returns the last reading of a value field's state, by the place of its statistic."""
+    return state.values[name][at][2] if state is not None and state.values[name][at] else None
+
+
+def _instant(reading: Reading) -> int:
+    return reading[0]

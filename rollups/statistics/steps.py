@@ -1,0 +1,197 @@
+"""What steps between two readings of a series amount to: the base of counters, states and averages by time.
+
+A step belongs to the reading in which it ends. The state of a window has, beside what the steps between its
+own readings amount to, its first and its last reading, and the readings before and after these, in whatever
+window they lie. States of windows then merge in any order: of all but the earliest, the step that leads to
+the first reading is added. What lies outside of the window is cut off when a person reads it (`close`).
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.statistics.base import (
+    Doubles,
+    FieldReadings,
+    Integers,
+    Numbers,
+    Statistic,
+    VarintReader,
+    VarintWriter,
+)
+
+#: Milliseconds, and the value; -0.0 is 0.0.
+Reading = tuple[int, float]
+#: The reading before the first one, the first, the last, the one after it, and what the steps amount to.
+StepsState = tuple[Reading | None, Reading, Reading, Reading | None, Any] | tuple[()]
+T = TypeVar("T")
+_DOUBLE = struct.Struct("<d")
+
+
+@dataclass(frozen=True)
+class StepArrays:
+    """n readings of g groups, in the order of series and time. `inner`: which of them a step leads from, to
+    the next one of the same group, that is not too long; the last is not one of them."""
+
+    time: Integers  # n
+    values: Doubles  # n
+    starts: Integers  # g
+    inner: NDArray[np.bool_]  # n
+
+    @property
+    def group(self) -> Integers:
+        """Returns the group of each reading, (n,)."""
+        return np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.time)))
+
+    @property
+    def lasting(self) -> Integers:
+        """Returns how long the step from each reading takes, in milliseconds; 0 where there is none, (n,)."""
+        return np.where(self.inner, np.diff(self.time, append=self.time[-1:]), 0)
+
+
+class Steps(Statistic[StepsState], Generic[T]):
+    """A statistic of the steps between readings. `max_gap`: milliseconds; a longer step counts for nothing.
+    `T`: what steps amount to."""
+
+    is_ordered = True
+    empty: ClassVar[StepsState] = ()
+    zero: T
+    #: Tells in a summary's state how it was made, beside `max_gap`.
+    code: int = 0
+
+    def __init__(self, max_gap: int) -> None:
+        self.max_gap = max_gap
+
+    @abstractmethod
+    def amounts(self, steps: StepArrays) -> list[T]:
+        """Returns what the inner steps of each group amount to."""
+
+    @abstractmethod
+    def step(self, one: Reading, other: Reading) -> T:
+        """Returns what one whole step amounts to."""
+
+    @abstractmethod
+    def part(self, one: Reading, other: Reading, window: tuple[int, int]) -> T:
+        """Returns what one step counts for in a window that it begins or ends in, or both."""
+
+    @abstractmethod
+    def add(self, one: T, other: T) -> T:
+        """Returns both together. Exact."""
+
+    @abstractmethod
+    def pack_amount(self, amount: T, writer: VarintWriter) -> None:
+        """Writes what steps amount to."""
+
+    @abstractmethod
+    def unpack_amount(self, reader: VarintReader) -> T:
+        """Returns what `pack_amount` wrote."""
+
+    def build(self, readings: FieldReadings, numbers: Numbers) -> list[StepsState]:
+        """Returns the state of each group of finite numbers. Each is one run, and those of a series lie one
+        behind the other."""
+        columns, order = readings.columns, readings.order
+        time = columns.time if order is None else columns.time[order]
+        series = columns.series_of_readings if order is None else columns.series_of_readings[order]
+        values, starts = numbers.values + 0.0, numbers.starts
+        joins = np.zeros(len(time), dtype=np.bool_)
+        joins[:-1] = (series[1:] == series[:-1]) & (np.diff(time) <= self.max_gap)
+        inner = joins.copy()
+        inner[starts[1:] - 1] = False
+        amounts = self.amounts(StepArrays(time, values, starts, inner))
+        pairs = list(zip(time.tolist(), values.tolist(), strict=True))
+        joined = joins.tolist()
+        ends = [*starts[1:].tolist(), len(pairs)]
+        return [
+            (
+                pairs[start - 1] if start and joined[start - 1] else None,
+                pairs[start],
+                pairs[end - 1],
+                pairs[end] if self.looks_ahead and joined[end - 1] else None,
+                amount,
+            )
+            for start, end, amount in zip(starts.tolist(), ends, amounts, strict=True)
+        ]
+
+    def merge(self, one: StepsState, other: StepsState) -> StepsState:
+        """Returns the state of both together."""
+        if not one or not other:
+            return one or other
+        if other[1] < one[1]:
+            one, other = other, one
+        before, first, last, after, amount = one
+        before_other, first_other, last_other, after_other, amount_other = other
+        amount = self.add(amount, amount_other)
+        if before_other is not None:
+            amount = self.add(amount, self.step(before_other, first_other))
+        if last_other >= last:
+            last, after = last_other, after_other
+        return before, first, last, after, amount
+
+    def linked(self, state: StepsState, before: Reading | None, after: Reading | None) -> StepsState:
+        """Returns the state with other readings before and after its own; such as are too far away don't
+        count."""
+        if not state:
+            return state
+        first, last = state[1], state[2]
+        if before is not None and first[0] - before[0] > self.max_gap:
+            before = None
+        if after is not None and (not self.looks_ahead or after[0] - last[0] > self.max_gap):
+            after = None
+        return before, first, last, after, state[4]
+
+    def close(self, state: StepsState, window: tuple[int, int]) -> StepsState:
+        """Returns the state with what the steps to its first and from its last reading count for in the
+        window, and without these two."""
+        if not state:
+            return state
+        before, first, last, after, amount = state
+        if before is not None:
+            amount = self.add(amount, self.part(before, first, window))
+        if after is not None:
+            amount = self.add(amount, self.part(last, after, window))
+        return None, first, last, None, amount
+
+    def pack(self, state: StepsState, writer: VarintWriter) -> None:
+        """Writes how it was made, the readings before and after, and what the steps amount to."""
+        if not state:
+            return
+        before, first, last, after, amount = state
+        writer.number(self.code)
+        writer.number(self.max_gap)
+        for neighbour, own in ((before, first), (after, last)):
+            if neighbour is None:
+                writer.string(b"")
+            else:
+                writer.string(_DOUBLE.pack(neighbour[1]))
+                writer.number(abs(neighbour[0] - own[0]))
+        self.pack_amount(amount, writer)
+
+    def unpack(self, reader: VarintReader, document: Mapping[str, Any]) -> StepsState:
+        """Returns the state of a summary's value field."""
+        if not document["count"]:
+            return self.empty
+        if (reader.number(), reader.number()) != (self.code, self.max_gap):
+            raise ValueError("`kind`, `time_weighted` or `max_gap` have changed since")
+        first, last = ((to_ms(document[f"{it}_at"]), document[it] + 0.0) for it in ("first", "last"))
+        before = self._neighbour(reader, first, -1)
+        after = self._neighbour(reader, last, 1)
+        return before, first, last, after, self.unpack_amount(reader)
+
+    @staticmethod
+    def _neighbour(reader: VarintReader, own: Reading, sign: int) -> Reading | None:
+        packed = reader.string()
+        if not packed:
+            return None
+        try:
+            (value,) = _DOUBLE.unpack(packed)
+        except struct.error as error:
+            raise ValueError(str(error)) from error
+        return own[0] + sign * reader.number(), value

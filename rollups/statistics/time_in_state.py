@@ -1,0 +1,115 @@
+"""How long each state lasted, and how often it changed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bucketwise.rollups.statistics.base import Column, MomentsState, VarintReader, VarintWriter
+from bucketwise.rollups.statistics.steps import Reading, StepArrays, Steps
+
+#: Changes, and the milliseconds of each state that lasted; None: there are more than are kept.
+StateAmount = tuple[int, dict[float, int] | None]
+MOST_STATES = 64
+_DOUBLE = struct.Struct("<d")
+
+
+class TimeInState(Steps[StateAmount]):
+    """Changes and seconds. A state lasts from its reading to the next one. A change counts where the step to
+    another state ends."""
+
+    columns = (
+        Column("changes", "whole", is_derived=True),
+        Column("seconds", "seconds", is_derived=True),
+        Column("states_over", "flag", is_derived=True),
+    )
+    table = ("changes", "seconds")
+    looks_ahead = True
+    zero = (0, {})
+    code = 4
+
+    def amounts(self, steps: StepArrays) -> list[StateAmount]:
+        """Returns what the inner steps of each group amount to."""
+        values, group, lasting = steps.values, steps.group, steps.lasting
+        differs = np.zeros(len(values), dtype=np.bool_)
+        differs[:-1] = values[1:] != values[:-1]
+        changes = np.bincount(group[steps.inner & differs], minlength=len(steps.starts)).tolist()
+        lasts = lasting > 0
+        states, state = np.unique(values[lasts], return_inverse=True)
+        cells, cell = np.unique(group[lasts] * max(1, len(states)) + state, return_inverse=True)
+        sums = np.zeros(len(cells), dtype=np.int64)
+        np.add.at(sums, cell, lasting[lasts])
+        found: list[dict[float, int] | None] = [{} for _ in changes]
+        groups, numbers = np.divmod(cells, max(1, len(states)))
+        for of, value, ms in zip(groups.tolist(), states[numbers].tolist(), sums.tolist(), strict=True):
+            kept = found[of]
+            assert kept is not None
+            kept[value] = ms
+        return [(n, _limited(kept)) for n, kept in zip(changes, found, strict=True)]
+
+    def step(self, one: Reading, other: Reading) -> StateAmount:
+        """Returns what one whole step amounts to."""
+        lasting = other[0] - one[0]
+        return int(one[1] != other[1]), {one[1]: lasting} if lasting else {}
+
+    def part(self, one: Reading, other: Reading, window: tuple[int, int]) -> StateAmount:
+        """Returns the time in the window, and the change if it is in it."""
+        changes = int(one[1] != other[1] and window[0] <= other[0] < window[1])
+        lasting = min(other[0], window[1]) - max(one[0], window[0])
+        return changes, {one[1]: lasting} if lasting > 0 else {}
+
+    def add(self, one: StateAmount, other: StateAmount) -> StateAmount:
+        """Returns both together."""
+        changes = one[0] + other[0]
+        if one[1] is None or other[1] is None:
+            return changes, None
+        merged = dict(one[1])
+        for value, lasting in other[1].items():
+            merged[value] = merged.get(value, 0) + lasting
+        return changes, _limited(merged)
+
+    def shown(self, state: Any, moments: MomentsState) -> Mapping[str, Any]:  # noqa: ARG002
+        """Returns the value of each key. `seconds` is null where there are more states than are kept."""
+        changes, lasting = state[4] if state else self.zero
+        seconds = None
+        if lasting is not None:
+            seconds = {state_key(value): ms / 1000 for value, ms in sorted(lasting.items())}
+        return {"changes": changes, "seconds": seconds, "states_over": lasting is None}
+
+    def pack_amount(self, amount: StateAmount, writer: VarintWriter) -> None:
+        """Writes the changes, and each state with its time, ascending."""
+        changes, lasting = amount
+        writer.number(changes)
+        if lasting is None:
+            writer.number(0)
+            return
+        writer.number(1 + len(lasting))
+        for value, ms in sorted(lasting.items()):
+            writer.string(_DOUBLE.pack(value))
+            writer.number(ms)
+
+    def unpack_amount(self, reader: VarintReader) -> StateAmount:
+        """Returns what `pack_amount` wrote."""
+        changes, count = reader.number(), reader.number()
+        if not count:
+            return changes, None
+        found = {}
+        for _ in range(count - 1):
+            packed = reader.string()
+            if len(packed) != _DOUBLE.size:
+                raise ValueError(f"a state of {len(packed)} bytes")
+            found[_DOUBLE.unpack(packed)[0]] = reader.number()
+        return changes, found
+
+
+def _limited(lasting: dict[float, int] | None) -> dict[float, int] | None:
+    return lasting if lasting is not None and len(lasting) <= MOST_STATES else None
+
+
+def state_key(value: float) -> str:
+    """Returns the shortest text of a number: 3.0 → 3, 0.5 → 0.5, 1e+22 → 1e+22."""
+    text = repr(value)
+    return text.removesuffix(".0")

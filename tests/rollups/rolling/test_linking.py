@@ -1,0 +1,212 @@
+"""Steps between readings on a real MongoDB: whatever came when, summaries equal plain Python's over all
+readings at once."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from bucketwise.config.models import make_policy
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.calendar.windows import to_ms
+from tests.rollups.conftest import Bench
+
+Document = dict[str, Any]
+FIRST = datetime(2021, 3, 26, 10, 0, tzinfo=UTC)  # two days before clocks change in Berlin
+LAST = datetime(2021, 5, 3, tzinfo=UTC)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+GAPS = {"n": 5 * HOUR, "s": 2 * HOUR, "a": 3 * HOUR, "b": 90 * MINUTE}
+ALL_LEVELS = {"hourly": "hourly", "daily": "daily", "levels": [{"name": "monthly", "collection": "monthly"}]}
+
+
+def policy_of(rollup: Document | None = None, **more: Any) -> Policy:
+    said: Document = {
+        "name": "meters",
+        "collection": "meters",
+        "model": "reading",
+        "time_field": "d",
+        "series_fields": ("symbol",),
+        "value_fields": ("n", "s", "a", "b", "plain"),
+        "nonnumeric_ok": ("plain",),
+        "archive": {"after": "1d", "to": "offline"},
+        "rollup": {"timezone": "Europe/Berlin", "percentiles": (50,), **(rollup or ALL_LEVELS)},
+        "values": {
+            "n": {"kind": "counter", "max_gap": "5h"},
+            "s": {"kind": "state", "max_gap": "2h"},
+            "a": {"time_weighted": "previous", "max_gap": "3h"},
+            "b": {"time_weighted": "linear", "max_gap": "90m", "kind": "counter"},
+        },
+    }
+    return make_policy(**(said | more))
+
+
+def readings(source: random.Random, count: int) -> list[Document]:
+    """Some close together, some far apart, a few at one instant; a few without numbers."""
+    found: list[Document] = []
+    at = dict.fromkeys("xyz", FIRST)
+    for number in range(count):
+        symbol = source.choice("xyz")
+        at[symbol] += source.choice([0, 1, 17, 40, 70, 110, 200, 400, 3000]) * MINUTE
+        found.append(
+            {
+                "_id": source.randrange(10**9) * 1000 + number,
+                "symbol": symbol,
+                "d": at[symbol],
+                "n": source.choice([source.random() * 100, 0.1 * number]),
+                "s": source.choice([0, 1, 2, 0.5, "unknown"]),
+                "a": source.uniform(-5, 5),
+                "b": source.choice([source.random(), None, 1e15]),
+                "plain": "text",
+            }
+        )
+    return [it for it in found if it["d"] < LAST - 2 * DAY]
+
+
+@dataclass(frozen=True)
+class Step:
+    """From one reading to the next one."""
+
+    start: int
+    end: int
+    low: Fraction
+    high: Fraction
+
+
+def steps_of(found: list[Document], name: str) -> dict[str, list[Step]]:
+    by_series = defaultdict(list)
+    for one in sorted(found, key=lambda it: (it["d"], it["_id"])):
+        if isinstance(one[name], int | float):
+            by_series[one["symbol"]].append((to_ms(one["d"]), Fraction(one[name])))
+    longest = GAPS[name] // timedelta(milliseconds=1)
+    return {
+        symbol: [
+            Step(start, end, low, high)
+            for (start, low), (end, high) in pairwise(held)
+            if end - start <= longest
+        ]
+        for symbol, held in by_series.items()
+    }
+
+
+def counted(steps: list[Step], start: int, end: int) -> Document:
+    ending = [it for it in steps if start <= it.end < end]
+    increase = sum((it.high - (it.low if it.high >= it.low else 0) for it in ending), Fraction(0))
+    lasting = sum(it.end - it.start for it in ending)
+    return {
+        "increase": float(increase),
+        "resets": sum(it.high < it.low for it in ending),
+        "rate": float(1000 * increase / lasting) if lasting else None,
+    }
+
+
+def in_states(steps: list[Step], start: int, end: int) -> Document:
+    seconds: dict[str, int] = defaultdict(int)
+    for it in steps:
+        if (ms := min(it.end, end) - max(it.start, start)) > 0:
+            seconds[f"{float(it.low):g}"] += ms
+    changes = sum(it.low != it.high for it in steps if start <= it.end < end)
+    return {
+        "changes": changes,
+        "seconds": {state: ms / 1000 for state, ms in seconds.items()},
+        "states_over": False,
+    }
+
+
+def weighted(steps: list[Step], start: int, end: int, *, linear: bool) -> Document:
+    area, covered = Fraction(0), 0
+    for it in steps:
+        low, high = max(it.start, start), min(it.end, end)
+        if low < high:
+            slope = (it.high - it.low) / (it.end - it.start) if linear else Fraction(0)
+            area += (it.low + slope * (Fraction(low + high, 2) - it.start)) * (high - low)
+            covered += high - low
+    return {"time_avg": float(area / covered) if covered else None, "time_covered": covered / 1000}
+
+
+def wrong(bench: Bench, policy: Policy, found: list[Document]) -> list[str]:
+    """What summaries tell otherwise than plain Python."""
+    steps = {name: steps_of(found, name) for name in GAPS}
+    faults = []
+    for level in levels_of(policy):
+        summaries = list(bench.database[level.collection].find())
+        wanted = {(it["symbol"], tuple(level.edges(to_ms(it["d"]), to_ms(it["d"]) + 1))) for it in found}
+        held = {(it["symbol"], (to_ms(it["start"]), to_ms(it["end"]))): it for it in summaries}
+        assert held.keys() == wanted
+        for (symbol, (start, end)), summary in held.items():
+            # A window without any number of a field tells nothing of it, as an hour without a reading does.
+            of = {name: steps[name].get(symbol, []) if summary[name]["count"] else [] for name in GAPS}
+            told = {
+                "n": counted(of["n"], start, end),
+                "s": in_states(of["s"], start, end),
+                "a": weighted(of["a"], start, end, linear=False),
+                "b": weighted(of["b"], start, end, linear=True) | counted(of["b"], start, end),
+                "plain": {},
+            }
+            for name, keys in told.items():
+                shown = {key: it for key, it in summary[name].items() if key in keys}
+                if shown != keys:
+                    faults.append(f"{level.name} {symbol} {summary['start']} {name}: {shown}, not {keys}")
+    return faults
+
+
+def played(bench: Bench, policy: Policy, seed: int, *, deletes: bool) -> list[Document]:
+    """Rolls up many times while readings come, early and late, move into the archive, and are taken out.
+    Returns all that are left."""
+    source = random.Random(seed)
+    found = readings(source, 150)
+    late = {it["_id"]: source.choice([0, 0, 0, 1, 30, 300]) * HOUR for it in found}
+    waiting = sorted(found, key=lambda it: it["d"] + late[it["_id"]])
+    firsts = {min((it["d"], it["_id"]) for it in found if it["symbol"] == one)[1] for one in "xyz"}
+    live, gone, now = bench.database["meters"], set[int](), FIRST
+    while waiting:
+        count = source.randrange(1, 30)
+        some, waiting = waiting[:count], waiting[count:]
+        live.insert_many(some)
+        now = min(LAST, now + source.choice([HOUR, 7 * HOUR, 2 * DAY, 9 * DAY]))
+        bench.roll_up(policy, now)
+        if source.random() < 0.5:
+            archive(bench, list(live.find({"d": {"$lt": now - source.choice([1, 5]) * DAY}})))
+        for it in live.find() if deletes else ():
+            if it["_id"] not in firsts and source.random() < 0.05:
+                live.delete_one({"_id": it["_id"]})
+                gone.add(it["_id"])
+    bench.roll_up(policy, LAST + DAY)
+    everywhere = [*live.find(), *bench.database["archive"].find()]
+    assert not gone.intersection(it["_id"] for it in everywhere)
+    return [it | {"d": it["d"].replace(tzinfo=UTC)} for it in everywhere]
+
+
+def archive(bench: Bench, some: list[Document]) -> None:
+    """Moves readings into the archive, as an archive run does."""
+    if not some:
+        return
+    bench.database["archive"].insert_many(some)
+    with bench.database.client.start_session() as session, session.start_transaction():
+        ids = [it["_id"] for it in some]
+        bench.database["meters"].delete_many({"_id": {"$in": ids}}, session=session)
+        receipt = {"kind": "delete", "collection": "meters"}
+        bench.database["books"].insert_one(receipt, session=session)
+
+
+@pytest.mark.parametrize("deletes", [False, True], ids=["kept", "deleted"])
+@pytest.mark.parametrize("levels", [ALL_LEVELS, {"daily": "daily"}], ids=["all", "days"])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(it, marks=pytest.mark.proof) for it in range(2, 12))])
+def test_any_order_gives_what_plain_python_gives(
+    bench: Bench, seed: int, levels: Document, *, deletes: bool
+) -> None:
+    policy = policy_of(levels)
+    bench.database["books"].insert_one({})
+    found = played(bench, policy, seed, deletes=deletes)
+    assert wrong(bench, policy, found) == []
+    summaries = [bench.raw(it) for it in ("hourly", "daily", "monthly")]
+    for options in ({"whole": True}, {"since": FIRST.replace(hour=0) + 3 * DAY, "until": FIRST + 9 * DAY}):
+        bench.roll_up(policy, LAST + DAY, **options)
+        assert [bench.raw(it) for it in ("hourly", "daily", "monthly")] == summaries
