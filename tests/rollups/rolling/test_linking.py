@@ -11,12 +11,15 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import bson
 import pytest
+from pymongo.collection import Collection
 
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.rolling import linking
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]
@@ -210,3 +213,36 @@ def test_any_order_gives_what_plain_python_gives(
     for options in ({"whole": True}, {"since": FIRST.replace(hour=0) + 3 * DAY, "until": FIRST + 9 * DAY}):
         bench.roll_up(policy, LAST + DAY, **options)
         assert [bench.raw(it) for it in ("hourly", "daily", "monthly")] == summaries
+
+
+def test_neighbours_are_found_with_one_command_for_many_series(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each level one; with nothing to do, none."""
+    commands: list[Any] = []
+    aggregate = Collection.aggregate
+
+    def counted_aggregate(self: Collection[Any], pipeline: Any, *more: Any, **named: Any) -> Any:
+        commands.append(self.name)
+        return aggregate(self, pipeline, *more, **named)
+
+    policy = policy_of()
+    series = [f"S{number}" for number in range(30)]
+
+    def load(at: datetime) -> None:
+        some = [{"symbol": it, "d": at, "n": 1, "s": 1, "a": 1.0, "b": 1.0, "plain": ""} for it in series]
+        bench.database["meters"].insert_many(some)
+
+    load(FIRST)
+    bench.roll_up(policy, FIRST + HOUR + HOUR)
+    load(FIRST + 2 * HOUR)
+    monkeypatch.setattr(linking, "_AT_ONCE", 10_000)
+    monkeypatch.setattr(Collection, "aggregate", counted_aggregate)
+    bench.roll_up(policy, FIRST + 4 * HOUR)
+    assert commands.count("hourly") == 1
+    summaries = bench.raw("hourly")
+    assert all(bson.decode(it)["n"]["increase"] == 0.0 for it in summaries.values())
+    commands.clear()
+    bench.roll_up(policy, FIRST + 4 * HOUR)
+    assert "hourly" not in commands
+    assert bench.raw("hourly") == summaries
