@@ -406,7 +406,7 @@ STEPS = (
     Step(
         "holds on it asked for",
         "mongo find bucketwise_holds in transaction",
-        _ERASING + "work:holds_on",
+        _ERASING + "erasure:holds_on",
         _ERASES,
     ),
     Step("bucket erased", "mongo delete it in transaction", _ERASER + "_delete", _ERASES),
@@ -486,10 +486,10 @@ STEPS = (
     Step(
         "erased files counted",
         "mongo commit erased files counted",
-        _ERASING + "work:ErasureWork.count",
+        _ERASING + "erasure:ErasureWork.count",
         ("erased",),
     ),
-    Step("pins of copies released", "mongo commit unpin", _ERASING + "work:ErasureWork.forget", _REWRITES),
+    Step("pins of copies released", "mongo commit unpin", _ERASING + "erasure:ErasureWork.forget", _REWRITES),
     Step(
         "daily summary erased",
         "mongo delete it_daily in transaction",
