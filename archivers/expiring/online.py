@@ -270,8 +270,8 @@ class OnlineExpiry:
                 update = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
                 self.context.receipts.collection.update_one(identity, {"$set": update}, session=session)
             else:
-                named = [identity["_id"], self.context.receipts.identity(archived_name(day))]
-                self.context.receipts.remove(named, session)
+                self.context.receipts.collection.delete_one(identity, session=session)
+                self.context.receipts.remove([self.context.receipts.identity(archived_name(day))], session)
 
         transaction(self.context.database, self.context.guard, step)
 
