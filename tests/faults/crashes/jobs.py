@@ -242,6 +242,7 @@ def under_tombstones(scene: Scene) -> None:
             scene.truth.wrote(*changed(scene))
         else:
             scene.run(now=now)
+    scene.well(now=NOW - timedelta(days=28))  # the rest, long enough before it ends
     scene.well(now=NOW - timedelta(days=9))
     scene.truth.ends = True
 
