@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain, groupby, islice
 from typing import Annotated
 
+import bson
 import typer
 from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
@@ -58,9 +59,13 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table, lake_lines
 from bucketwise.jobs.publish.verb import Publishing, publishing, remaining_in_redis
 from bucketwise.rollups.calendar.levels import Level, levels_of
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.rollups.rolling.linking import beside, reach_of
 from bucketwise.rollups.rolling.plan import RollupOptions
 from bucketwise.rollups.rolling.quarantine import Quarantine
-from bucketwise.rollups.standing import delete_summaries
+from bucketwise.rollups.standing import count_changes, delete_summaries, month_of
+from bucketwise.rollups.summaries.documents import OPTIONS, is_of_series
+from bucketwise.rollups.summaries.documents import series_of as series_of_summary
 from bucketwise.rollups.summaries.targets import target
 
 
@@ -266,11 +271,14 @@ def _is_of(document: bytes, erasure: Erasure) -> bool:
 
 
 def erase_summaries(work: ErasureWork, *, is_deleted_early: bool) -> None:
-    """Deletes the summaries of all windows that touch the range, then rolls up those at its edges again, from
-    what is left. `is_deleted_early`: something removes raw data that is in no archive of this policy."""
+    """Deletes the summaries of all windows that touch the range, has those beside it tell nothing of it, then
+    rolls up those at its edges again, from what is left. `is_deleted_early`: something removes raw data that
+    is in no archive of this policy."""
     for level, raw_ids in summaries_of(work.context, work.erasure):
         work.context.check()
         work.transaction(partial(_delete, work, level, raw_ids))
+    for level in levels_of(work.erasure.policy) if work.erasure.within.is_bounded else ():
+        _relink(work, level)
     for edge in _edges(work.erasure.within):
         roll_up_all(work.context, RollupOptions(edge, is_deleted_early=is_deleted_early))
 
@@ -280,6 +288,38 @@ def _delete(work: ErasureWork, level: Level, raw_ids: list[bytes], session: Clie
     database, policy = work.context.database, work.erasure.policy
     deleted = delete_summaries(database, policy, level, ids_query(raw_ids), session)
     work.erasures.count({"summaries": deleted}, session)
+
+
+def _relink(work: ErasureWork, level: Level) -> None:
+    """Writes the summaries again that stand beside the range, and tell of the readings in it."""
+    context, erasure = work.context, work.erasure
+    reach, within = reach_of(erasure.policy, level), erasure.within
+    if not reach:
+        return
+    edges = level.edges(max(LOWEST, within.start_ms), min(HIGHEST - 1, within.end_ms))
+    low, high = max(LOWEST, edges[0] - reach), min(HIGHEST, edges[-1] + reach)
+    around = {"start": {"$gte": DatetimeMS(low), "$lt": DatetimeMS(high)}}
+    query = {**summary_query(erasure.series), **around, "_id.series": {"$exists": True}}
+    found = find_raw(target(context.database, level.collection), query, fields={"_id": 1})
+    summaries = [bson.decode(it, OPTIONS) for documents in found for it in documents if _is_of(it, erasure)]
+    series = [series_of_summary(erasure.policy, it) for it in summaries if is_of_series(erasure.policy, it)]
+    changes = beside(context, level, (edges[0], edges[-1]), series)
+    put = [bytes(identity.raw) for identity, _ in changes.replaced]
+    if put:
+        context.listener(level.collection, put, ())
+    changes.apply(erasure.policy, context.guard, partial(_count_written, context, level))
+
+
+def _count_written(
+    context: ArchiveContext,
+    level: Level,
+    added: Sequence[int],
+    removed: Sequence[int],
+    session: ClientSession,
+) -> None:
+    counts = Counter(map(month_of, added))
+    counts.subtract(map(month_of, removed))
+    count_changes(context.database, context.policy, level, counts, session)
 
 
 def _edges(within: TimeRange) -> Iterator[TimeRange]:

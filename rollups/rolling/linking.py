@@ -24,10 +24,12 @@ from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.calendar.levels import Level, Span
 from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, to_ms
+from bucketwise.rollups.context import RunContext
 from bucketwise.rollups.statistics import FieldStatistics, statistics_of
 from bucketwise.rollups.statistics.steps import Reading, Steps
 from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.summary import State
+from bucketwise.rollups.summaries.targets import SummaryDiff
 
 #: A series, by its key, and a window.
 Cell = tuple[bytes, Span]
@@ -166,6 +168,12 @@ class Linker:
             if state != self.changed.get(one.cell, one).state:
                 self.changed[one.cell] = one._replace(state=state)
 
+    def put(self, changes: SummaryDiff) -> None:
+        """Adds the summaries whose neighbours are others now to what is written."""
+        for (_, window), series, state in self.changed.values():
+            identity = documents.identity(self.policy, series, window[0])
+            changes.put(identity, documents.summary(self.policy, self.level, series, window, state))
+
     @property
     def states(self) -> dict[Cell, State]:
         """Returns the states of the summaries whose neighbours are others now."""
@@ -290,6 +298,24 @@ class Linker:
 _NUMBER = "bucketwise_lookup"
 
 
+def reach_of(policy: Policy, level: Level) -> int:
+    """Returns how far from a window, in milliseconds, summaries may tell of its readings, at most; 0 where no
+    statistic counts steps."""
+    gaps = gaps_of(statistics_of(policy)).values()
+    return max(gaps) + level.row.length + DAY_MS if gaps else 0
+
+
+def beside(context: RunContext, level: Level, span: Span, series: Iterable[Series]) -> SummaryDiff:
+    """Returns what is to be written of the summaries beside a span of whole windows in which no summary of
+    these series stands any more: they no longer tell of its readings, but of each other's."""
+    linker = Linker(context.database, context.policy, level)
+    named = {series_key(it): it for it in series}
+    linker.link([span], named, {}, named)
+    changes = SummaryDiff(context.database, level)
+    linker.put(changes)
+    return changes
+
+
 def gaps_of(fields: FieldStatistics) -> dict[str, int]:
     """Returns how far apart readings of a step may lie, at most, for each value field that has steps."""
     found = {
@@ -319,6 +345,24 @@ def relinked(
             elif kind.looks_ahead:
                 values[at] = kind.linked(values[at], own_before, first_of(after, name, at))
     return replace(state, values={**state.values, name: tuple(values)})
+
+
+def following(fields: FieldStatistics, one: State, other: State) -> State:
+    """Returns the other of two states of a series, which may lie behind the first: with the last reading of
+    that one before its own first, where it knows of none that is nearer. A window of several slices that is
+    made of readings has nothing else that tells of the step from one slice to the next."""
+    values = dict(other.values)
+    for name in gaps_of(fields):
+        found = list(values[name])
+        for at, kind in enumerate(fields[name]):
+            if not isinstance(kind, Steps) or not found[at] or not one.values[name][at]:
+                continue
+            last = one.values[name][at][2]
+            before, first, _, after, _ = found[at]
+            if last[0] <= first[0] and (before is None or before[0] < last[0]):
+                found[at] = kind.linked(found[at], last, after)
+        values[name] = tuple(found)
+    return replace(other, values=values)
 
 
 def first_of(state: State | None, name: str, at: int) -> Reading | None:

@@ -23,7 +23,7 @@ from bucketwise.rollups.calendar.levels import LOCAL, Level, Span, sources_of
 from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.context import RunContext, share_of
 from bucketwise.rollups.holds import Hold, Holds
-from bucketwise.rollups.rolling.linking import Cell, Linker, Neighbour
+from bucketwise.rollups.rolling.linking import Cell, Linker, Neighbour, following
 from bucketwise.rollups.rolling.outlived import OutlivedSummaries
 from bucketwise.rollups.rolling.plan import RollupReport
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpilledRecords, portion_of
@@ -48,6 +48,9 @@ class Tally:
     unsound: set[Cell] = field(default_factory=set)  # lack a summary that can't be merged
     elsewhere: Set[int] = frozenset()  # starts of cells in which series that are not in it have readings
 
+    def __post_init__(self) -> None:
+        self.is_ordered = is_ordered(self.fields)
+
     def open(self, parts: Iterable[Part]) -> None:
         """Takes note of windows, and where they are made of readings."""
         for window, span, source in parts:
@@ -67,8 +70,10 @@ class Tally:
                 self.add(cell, state)
 
     def add(self, cell: Cell, state: State) -> None:
-        """Merges a state into that of its cell."""
+        """Merges a state into that of its cell, of which it may be a later part."""
         existing = self.states.get(cell)
+        if existing is not None and self.is_ordered:
+            state = following(self.fields, existing, state)
         self.states[cell] = state if existing is None else merge(self.fields, existing, state)
 
     def filled(self) -> set[Span]:
@@ -305,12 +310,12 @@ class SummaryWriter:
 
     def _link(self, linker: Linker, tally: Tally, keys: Set[bytes], kept: Set[Cell] = frozenset()) -> None:
         """Links the states of some series to one another and to the summaries around them."""
-        if is_ordered(tally.fields) and tally.windows and keys:
+        if tally.is_ordered and tally.windows and keys:
             linker.link(tally.windows, tally.series, tally.states, keys, kept)
 
     def _link_again(self, linker: Linker, tally: Tally, changes: SummaryDiff, kept: Set[Cell]) -> None:
         """Links the series of which summaries go, or stay without their readings, once that is known."""
-        if not is_ordered(tally.fields):
+        if not tally.is_ordered:
             return
         policy, keys = self.context.policy, {key for key, _ in kept}
         for identity in changes.deleted:
@@ -328,10 +333,7 @@ class SummaryWriter:
     def _put(self, linker: Linker, changes: SummaryDiff) -> None:
         """Adds the summaries whose neighbours are others now to what is written."""
         self._linked.setdefault(linker.level.name, {}).update(linker.states)
-        for (_, window), series, state in linker.changed.values():
-            identity = documents.identity(self.context.policy, series, window[0])
-            document = documents.summary(self.context.policy, linker.level, series, window, state)
-            changes.put(identity, document)
+        linker.put(changes)
 
     def _link_coarser(self, linker: Linker) -> None:
         """Writes the coarser summaries that begin or end with one whose neighbours are others now."""

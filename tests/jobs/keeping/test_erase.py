@@ -134,6 +134,30 @@ def test_a_range_leaves_what_lies_beyond_it(place: Place) -> None:
     assert sum(SECRET.encode() in it for it in restored(place)) == 90
 
 
+@pytest.mark.in_turn(1)
+@pytest.mark.parametrize(
+    "within", [{"--since": 1, "--until": 2}, {"--since": 1}, {"--until": 2}], ids=["between", "end", "start"]
+)
+def test_no_summary_beside_a_range_knows_its_readings(place: Place, within: dict[str, int]) -> None:
+    """The steps to them and from them count in the hours beside them."""
+    field = '[policies.iot.values.t]\nkind = "counter"\ntime_weighted = "linear"\nmax_gap = "2h"\n'
+    place.write_config(POLICIES + field)
+    place.database.iot.delete_many({})
+    hours = [(0, 1.0), (1, 5.0), (2, 2.0)]
+    place.database.iot.insert_many(
+        {"sensor": SECRET, "at": START + hour * 60 * MINUTE + 5 * MINUTE, "t": t} for hour, t in hours
+    )
+    assert place("run", "-p", "iot").code == 0
+    given = [text for name, it in within.items() for text in (name, (START + it * 60 * MINUTE).isoformat())]
+    assert erase(place, *given, "--confirm", "iot", policy="iot").code == 0
+    left = list(place.database.iot_hourly.find(sort=[("start", 1)]))
+    place.database.iot_hourly.drop()
+    day = ("--since", START.isoformat(), "--until", (START + DAY).isoformat())
+    assert place("rollup", "-p", "iot", *day).code == 0
+    assert left == list(place.database.iot_hourly.find(sort=[("start", 1)]))
+    assert len(left) == 3 - (within.get("--until", 3) - within.get("--since", 0))
+
+
 @after(fill, "run")
 def test_a_range_that_cuts_buckets_is_refused(place: Place) -> None:
     before = place.everything()

@@ -29,6 +29,8 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 GAPS = {"n": 5 * HOUR, "s": 2 * HOUR, "a": 3 * HOUR, "b": 90 * MINUTE}
 ALL_LEVELS = {"hourly": "hourly", "daily": "daily", "levels": [{"name": "monthly", "collection": "monthly"}]}
 
+MONTHS = {"levels": [{"name": "monthly", "collection": "monthly"}]}
+
 
 def policy_of(rollup: Document | None = None, **more: Any) -> Policy:
     said: Document = {
@@ -200,7 +202,7 @@ def archive(bench: Bench, some: list[Document]) -> None:
 
 
 @pytest.mark.parametrize("deletes", [False, True], ids=["kept", "deleted"])
-@pytest.mark.parametrize("levels", [ALL_LEVELS, {"daily": "daily"}], ids=["all", "days"])
+@pytest.mark.parametrize("levels", [ALL_LEVELS, {"daily": "daily"}, MONTHS], ids=["all", "days", "months"])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(it, marks=pytest.mark.proof) for it in range(2, 12))])
 def test_any_order_gives_what_plain_python_gives(
     bench: Bench, seed: int, levels: Document, *, deletes: bool
