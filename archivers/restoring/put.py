@@ -38,9 +38,10 @@ from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet, decode
 from bucketwise.buckets.fields.selectors import extended_json, selected
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_date
+from bucketwise.buckets.lookup import find_by_ids
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.series import is_of_series
-from bucketwise.buckets.source import Source, find_by_ids
+from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.context import transaction

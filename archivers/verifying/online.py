@@ -93,6 +93,7 @@ def verify_beside(context: ArchiveContext, report: VerifyReport) -> None:
         context.check()
         report.add(*faults, *receipts.altered(beside(versions)))
     verify_receipts(context, report)
+    report.add(*ArchivedDays(context.receipts, context.policy).faults())
 
 
 def verify_range(

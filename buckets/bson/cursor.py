@@ -190,7 +190,7 @@ def find_raw(  # noqa: PLR0913  (the arguments of pymongo's `find`)
     """Yields the documents that meet the query, in pieces of at most MOST_BYTES. Where it `reads_ahead`, and
     without a session, the next replies are fetched while one is worked on. Texts are compared by their bytes.
     In a query for `_id`s the server compares as the collection does, so that their index serves:
-    `source.find_ids` leaves out what it takes for equal."""
+    `lookup.find_ids` leaves out what it takes for equal."""
     first, reads_ahead = min(FIRST_DOCUMENTS, MOST_DOCUMENTS), reads_ahead and session is None
     collation = None if "_id" in query else SIMPLE
     cursor = _Cursor(

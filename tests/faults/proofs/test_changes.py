@@ -66,6 +66,7 @@ WITHOUT_EFFECT = {
 #: Those of an online archive beside these: its records are in the database alone.
 WITHOUT_EFFECT_ONLINE = {
     ("owner", ""): "the next run that writes records the deployment once more",
+    ("archived", ""): "what no record tells of counts as archived now, and stays for longer",
 }
 
 
