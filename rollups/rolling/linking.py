@@ -25,6 +25,7 @@ from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.calendar.levels import Level, Span
 from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.progress import gone_before
 from bucketwise.rollups.statistics import FieldStatistics, statistics_of
 from bucketwise.rollups.statistics.steps import Reading, Steps
 from bucketwise.rollups.summaries import documents
@@ -80,6 +81,7 @@ class _Chain:
 
     between: Sequence[Sequence[Neighbour | None]]
     made: Sequence[Sequence[Neighbour]]
+    spans: Sequence[Span]  # in which these were made
 
     def stands(self, one: Neighbour) -> bool:
         """Returns whether a summary is one of a stretch."""
@@ -105,12 +107,15 @@ class _Chain:
 
 @dataclass
 class Linker:
-    """Links the states of one level. `known`: states of this run that may not be stored yet."""
+    """Links the states of one level. `known`: states of this run that may not be stored yet. `gone`: what
+    ends before this instant (milliseconds) has gone by `retain`, and what the first summaries that are left
+    tell of a reading there stays."""
 
     database: Database[dict[str, Any]]
     policy: Policy
     level: Level
     known: Mapping[Cell, State] = field(default_factory=dict)
+    gone: int = LOWEST
     #: The summaries whose neighbours are others now.
     changed: dict[Cell, Neighbour] = field(default_factory=dict)
 
@@ -133,40 +138,76 @@ class Linker:
         spans = Spans(windows).spans
         within = [[it for it in sorted(windows) if start <= it[0] < end] for start, end in spans]
         stretches = {name: list(self._stretches(name, spans)) for name in self._gaps}
-        asked = [(key, name, it) for key in keys for name, found in stretches.items() for it in found]
+        made = {
+            (key, name): [[*self._held(name, key, series[key], some, states)] for some in within]
+            for key in keys
+            for name in self._gaps
+        }
+        asked = [(key, name, it) for key, name in made for it in stretches[name]]
         lookups = [found for key, name, it in asked for found in it.lookups(key, name) if found is not None]
-        found = self._find(lookups, series)
-        for key in keys:
-            for name in self._gaps:
-                held: list[Sequence[Neighbour]] = [
-                    [
-                        Neighbour((key, it), series[key], state)
-                        for it in some
-                        if (state := states.get((key, it))) is not None and state.values[name][0][0]
-                    ]
-                    for some in within
-                ]
-                between = [
-                    [None if lookup is None else found.get(lookup) for lookup in it.lookups(key, name)]
-                    for it in stretches[name]
-                ]
-                self._link_chain(name, _Chain(between, held), states, kept)
+        firsts = {chain: self._standing_first(*chain, held) for chain, held in made.items()}
+        found = self._find([*lookups, *(it for it in firsts.values() if it is not None)], series)
+        for (key, name), held in made.items():
+            between = [
+                [None if lookup is None else found.get(lookup) for lookup in it.lookups(key, name)]
+                for it in stretches[name]
+            ]
+            first = firsts[key, name]
+            stood = None if first is None else found.get(first)
+            self._link_chain(name, _Chain(between, held, spans), states, kept, stood and stood.state)
 
-    def _link_chain(self, name: str, chain: _Chain, states: dict[Cell, State], kept: Container[Cell]) -> None:
+    @staticmethod
+    def _held(
+        name: str, key: bytes, series: Series, windows: Iterable[Span], states: Mapping[Cell, State]
+    ) -> Iterator[Neighbour]:
+        """Yields the states of a series that hold a number of a field."""
+        for window in windows:
+            state = states.get((key, window))
+            if state is not None and state.values[name][0][0]:
+                yield Neighbour((key, window), series, state)
+
+    def _standing_first(self, key: bytes, name: str, held: Iterable[Sequence[Neighbour]]) -> Lookup | None:
+        """Returns what asks for the first of these summaries as it stands, where it may tell of a reading
+        whose own summary has gone."""
+        start = next((it.cell[1][0] for some in held for it in some), HIGHEST)
+        if start - self._gaps[name] >= self.gone:
+            return None
+        return Lookup(key, name, start, start + 1, ahead=True)
+
+    def _link_chain(
+        self, name: str, chain: _Chain, states: dict[Cell, State], kept: Container[Cell], stood: State | None
+    ) -> None:
+        """Links a chain. `stood`: the first state that is made, as its summary stands."""
         for before, one, after in chain.links:
             if one.cell in states and not chain.stands(one):
-                linked = self._linked(
-                    name, states[one.cell], before and before.state, after and after.state, one.cell in kept
-                )
+                known = before.state if before is not None else self._of_gone(name, stood, ())
+                linked = self._linked(name, states[one.cell], known, after and after.state, one.cell in kept)
                 states[one.cell] = linked
                 continue
             state = self.changed.get(one.cell, one).state
             if chain.is_before_known(one):
-                state = relinked(self._fields, name, state, before=before and before.state, ahead=False)
+                known = before.state if before is not None else self._of_gone(name, state, chain.spans)
+                state = relinked(self._fields, name, state, before=known, ahead=False)
             if chain.is_after_known(one):
                 state = relinked(self._fields, name, state, after=after and after.state, ahead=True)
             if state != self.changed.get(one.cell, one).state:
                 self.changed[one.cell] = one._replace(state=state)
+
+    def _of_gone(self, name: str, state: State | None, spans: Sequence[Span]) -> State | None:
+        """Returns a state of the reading before a state's first one, where its summary has gone; None
+        elsewhere. None of these readings lies in `spans`."""
+        if state is None:
+            return None
+        values = list(state.values[name])
+        for at, kind in enumerate(self._fields[name]):
+            if isinstance(kind, Steps):
+                before = values[at][0] if values[at] else None
+                if before is not None and (
+                    before[0] >= self.gone or any(start <= before[0] < end for start, end in spans)
+                ):
+                    before = None
+                values[at] = () if before is None else (None, before, before, None, kind.zero)
+        return replace(state, values={**state.values, name: tuple(values)})
 
     def put(self, changes: SummaryDiff) -> None:
         """Adds the summaries whose neighbours are others now to what is written."""
@@ -238,8 +279,10 @@ class Linker:
             if isinstance(kind, Steps) and values[at] and finer.values[name][at]:
                 before, first, last, after, _ = values[at]
                 finer_before, finer_first, finer_last, finer_after, _ = finer.values[name][at]
-                before = finer_before if first == finer_first else before
-                after = finer_after if last == finer_last else after
+                if first == finer_first and finer_before is not None:
+                    before = finer_before
+                if last == finer_last and finer_after is not None:
+                    after = finer_after
                 values[at] = kind.linked(values[at], before, after)
         return replace(state, values={**state.values, name: tuple(values)})
 
@@ -308,7 +351,8 @@ def reach_of(policy: Policy, level: Level) -> int:
 def beside(context: RunContext, level: Level, span: Span, series: Iterable[Series]) -> SummaryDiff:
     """Returns what is to be written of the summaries beside a span of whole windows in which no summary of
     these series stands any more: they no longer tell of its readings, but of each other's."""
-    linker = Linker(context.database, context.policy, level)
+    gone = gone_before(context.database, context.policy).get(level.name, LOWEST)
+    linker = Linker(context.database, context.policy, level, gone=gone)
     named = {series_key(it): it for it in series}
     linker.link([span], named, {}, named)
     changes = SummaryDiff(context.database, level)

@@ -284,7 +284,8 @@ class SummaryWriter:
         """Compares and writes the summaries of these portions. Returns the states of the windows
         afterwards, including those kept without readings."""
         policy = self.context.policy
-        linker = Linker(self.context.database, policy, level, self._linked.get(level.name, {}))
+        gone = self.calendar.first_made.get(level.name, LOWEST)
+        linker = Linker(self.context.database, policy, level, self._linked.get(level.name, {}), gone)
         self._link(linker, tally, {key for key, _ in tally.states})
         computed = {
             documents.identity(policy, tally.series[key], window[0]): documents.summary(

@@ -192,3 +192,23 @@ def test_readings_that_somebody_took_out_are_named(place: Place) -> None:
     assert summarized(place) == (True, [], 10_800)
     assert place("run", "-p", "ticks").code == 0
     assert findings(place) == [("readings-gone", "error")]
+
+
+def test_a_step_from_a_reading_whose_summary_has_gone_stays(place: Place) -> None:
+    """Neither an audit nor a roll-up of the first hours that are left takes it for none."""
+    kept = '[policies.iot.retain]\nhourly = "100d"\ngrace = "0s"\n[policies.iot.values.t]\nkind = "counter"\n'
+    place.write_config(POLICIES + kept)
+    place.database.iot.delete_many({})
+    hours = [START + timedelta(hours=hour, minutes=5) for hour in range(72)]
+    place.database.iot.insert_many({"sensor": 7, "at": at, "t": float(n)} for n, at in enumerate(hours))
+    assert place("run", "-p", "iot").code == 0
+    for minutes in (0, 10):
+        later = iso(START + timedelta(days=101, hours=5, minutes=minutes))
+        assert place("run", "-p", "iot", now=later).code == 0
+    before = list(place.database.iot_hourly.find(sort=[("start", 1)]))
+    assert len(before) < len(hours)
+    assert before[0]["t"]["increase"] == 1.0
+    assert place("audit", "-p", "iot", now=later).code == 0
+    within = ("--since", iso(before[0]["start"]), "--until", iso(before[2]["start"]))
+    assert place("rollup", "-p", "iot", *within, now=later).code == 0
+    assert list(place.database.iot_hourly.find(sort=[("start", 1)])) == before
