@@ -17,6 +17,7 @@ import bson
 from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
+from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.models.series import series_key
@@ -303,7 +304,7 @@ class Linker:
             some = wanted[begin : begin + _AT_ONCE]
             pipelines = [self._pipeline(n, it, series[it.key]) for n, it in enumerate(some)]
             joined = [{"$unionWith": {"coll": self.level.collection, "pipeline": it}} for it in pipelines[1:]]
-            for summary in collection.aggregate([*pipelines[0], *joined]):
+            for summary in collection.aggregate([*pipelines[0], *joined], collation=SIMPLE):
                 lookup = some[summary.pop(_NUMBER)]
                 if (neighbour := self.neighbour(summary)) is not None and neighbour.cell[0] == lookup.key:
                     found[lookup] = neighbour

@@ -22,6 +22,7 @@ from bucketwise.buckets.fields.times import EVER
 from bucketwise.config.policies import Retain
 from bucketwise.config.tables import Store
 from bucketwise.jobs.audit.verb import AUDIT
+from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.hold.holds import place_step
@@ -29,6 +30,7 @@ from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.run.verb import RUN
 from bucketwise.rollups.holds import Hold
 from tests.jobs.counting import ticks_policy
+from tests.jobs.place import POLICIES, Place
 
 Document = dict[str, Any]
 START = datetime(2018, 1, 1, tzinfo=UTC)
@@ -121,3 +123,16 @@ def test_series_that_a_collation_takes_for_one_are_two(
     assert {it["symbol"] for it in database["hourly"].find()} == {"mdb"}
     assert listener.seen > 20
     assert listener.bare == []
+
+
+def test_a_step_leads_from_a_reading_of_just_this_series(place: Place) -> None:
+    """Beside it lie summaries of another, whose name a collation takes for the same."""
+    place.write_config(POLICIES + '[policies.iot.values.t]\nkind = "counter"\n')
+    place.database.create_collection("iot_hourly", collation={"locale": "en", "strength": 2})
+    place.database.iot.delete_many({})
+    for hour in range(6):
+        at = START + timedelta(hours=hour, minutes=5)
+        place.database.iot.insert_one({"sensor": "aA"[hour % 2], "at": at, "t": float(hour)})
+        assert place("run", "-p", "iot", now=iso(at + timedelta(minutes=67))).code == 0
+    found = place.database.iot_hourly.find(sort=[("start", 1)])
+    assert [it["t"]["increase"] for it in found] == [0.0, 0.0, 2.0, 2.0, 2.0, 2.0]
