@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -302,7 +303,7 @@ def test_who_advises_needs_these_rights_and_no_others(market: Market) -> None:
     native = [*for_weather(full), Right("system.buckets.weather", "collStats")]
     assert [it.code for it in advise("weather", native)] == [0, 0]
     market.database.loose.insert_many(
-        {"_id": it, "d": START, "s": it, "p": {"0": 1.5, "1": 2.5}} for it in range(9)
+        {"_id": it, "d": START + timedelta(minutes=it), "s": "a", "p": it / 2} for it in range(90)
     )
     loose = [Right(it.collection.replace("ticks", "loose"), it.action) for it in full]
     ran, keys = advise("loose", loose)
