@@ -154,13 +154,16 @@ class Superseded:
     def around(self, start_ms: int, end_ms: int) -> Iterator[tuple[SupersededFile, Manifest]]:
         """Yields the files of versions that have left commits of [start, end), with the manifests of these
         commits, which have been dropped. Files of a commit that is still there are left out, since nothing
-        has left it yet."""
+        has left it yet. Of files of the same buckets, which a run without its lease or an erasure that died
+        may have left, one is given."""
+        seen = set[tuple[str, str]]()
         for file in self.files():
             if file.commit.may_hold(start_ms, end_ms):
                 manifest = self._ours(file.commit.name)
                 if manifest is None or self._archive.is_there(manifest.name):
                     continue
-                if self._is_kept(file, manifest):
+                if self._is_kept(file, manifest) and (file.commit.name, file.sha256) not in seen:
+                    seen.add((file.commit.name, file.sha256))
                     yield file, manifest
 
     def dropped(self, commit: str) -> Manifest | None:

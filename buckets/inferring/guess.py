@@ -233,9 +233,10 @@ def _are_summaries(documents: list[Document]) -> bool:
 
 
 def _reason_for_none(evidence: Evidence, proposals: Sequence[Proposal]) -> str:
-    if proposals and evidence.times[0].form.unit != "objectid":
+    has_times = bool(evidence.times) and evidence.times[0].form.unit != "objectid"
+    if proposals and (has_times or not evidence.times):  # they may lie in arrays
         return "no field holds numbers that could be values"
-    if evidence.times and evidence.times[0].form.unit != "objectid":
+    if has_times:
         return "no bucket model fits its documents"
     return "no field holds times: dates, numbers of seconds and the like, or ISO 8601 text"
 

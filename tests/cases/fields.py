@@ -123,7 +123,10 @@ class Maker:
             for place in range(2)
         ]
         if self.paths == names and random.random() < 0.25:
-            self.defaults = {it: random.choice(["unknown", -1, "", 0, True]) for it in names}
+            # A column of an archive has one type, and a first run may meet what has no series alone.
+            alike: dict[str, list[Any]] = {"text": ["unknown", ""], "int": [-1, 0]}
+            of = dict(zip(names, kinds, strict=True))
+            self.defaults = {it: random.choice(alike[kind]) for it, kind in of.items() if kind in alike}
         paths = random.sample(["p", "env.temp", "kwh", "a.b.c", "count", "v"], random.choice([1, 1, 2, 3]))
         if stars:
             paths = [f"slots.*.{it.split('.')[-1]}" for it in paths]
