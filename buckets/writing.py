@@ -394,7 +394,8 @@ def stretches(
     """Yields stretches of the source in the order of time; none is empty, and they are always the same for
     the same documents. `check` is called before each, and raises where to stop."""
     length, at = DAY_MS, source.earliest(FIRST_MS)
-    while at is not None and at <= LAST_MS:
+    last = None if source.model.tells_last else source.latest()  # text that doesn't sort may lie anywhere
+    while at is not None and at <= (LAST_MS if last is None else last):
         check()
         end = min((at // length + 1) * length, LAST_MS + 1)
         exact = readings_in(source, at, end, table, losses, at_most if length > 1 else None)

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bson
 import pytest
+from bson import Int64
 from pymongo.database import Database
 
-from tests.cases.case import CASES, Case, Stage, differences
+from tests.cases.case import CASES, Bench, Case, Stage, differences
 from tests.jobs.command import CommandLine
 
 Db = Database[dict[str, Any]]
@@ -65,3 +67,28 @@ def test_live_documents_are_covered_erased_and_remodelled(stage: Stage) -> None:
     erased = stage.run("erase", "-p", "c", "--series", *asked, "--reason", "asked", "--confirm", "c")
     assert erased.code == 0, erased.err
     assert stage.database.c.count_documents(series) == 0
+
+
+def test_samples_with_text_that_does_not_sort_and_no_end_are_remodelled(
+    tmp_path: Path, database: Db, mongodb_uri: str, bucketwise: CommandLine
+) -> None:
+    bench = Bench(tmp_path, database, mongodb_uri, bucketwise)
+    bench.now = "2025-12-01T00:00:00Z"
+    bench.write_policy("""
+[policies.c]
+collection = "c"
+model = "samples"
+samples_as = "arrays"
+sample_time_field = "t"
+sample_time_format = "%d.%m.%Y %H:%M"
+start_field = "from"
+time_unit = "ms"
+series_fields = ["dev"]
+value_fields = ["v"]
+""")
+    start = 1_761_343_200_000  # 2025-10-24T22:00:00Z
+    times = ["24.10.2025 22:30", "24.10.2025 22:40", "26.10.2025 01:00"]
+    bench.load([bson.encode({"_id": 1, "dev": "a", "from": Int64(start), "t": times, "v": [1.5, 2.5, 4.0]})])
+    remodelled = bench.run("remodel", "c", "--to", "reading", "--into", "c_new")
+    assert remodelled.code == 0, remodelled.err
+    assert sorted(it["v"] for it in database.c_new.find()) == [1.5, 2.5, 4.0]
