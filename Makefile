@@ -28,7 +28,7 @@ test: $(VENV)/dev.done  ## what each part does, in some minutes (ARGS="-k restor
 
 proof: $(VENV)/dev.done  ## what takes long: faults, races, browsers, images, more examples of properties
 	@.ci/test-programs proof
-	@$(BIN)/pytest -n 4 --dist worksteal -m "(proof or hypothesis) and not soak" --hypothesis-profile=thorough $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal -m "(proof or hypothesis) and not soak" --hypothesis-profile=thorough --second-reader $(ARGS)
 
 lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 	@$(BIN)/ruff check .

@@ -31,6 +31,7 @@ from tests.cpu import Costs, Meter
 from tests.examples import register
 from tests.faults.tally import Table, Tally
 from tests.once import read_s3_once
+from tests.second_reader import SecondReader
 from tests.servers import answers, running
 from tests.session import SERVERS, Session
 from tests.tiers import take_turns
@@ -48,6 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--reliability", action="store_true", help="write the counts of faults into docs/reliability.md"
     )
+    parser.addoption(
+        "--second-reader", action="store_true", help="read the archives that tests leave by ops/unarchive.py"
+    )
     parser.addoption("--cpu", action="store_true", help="print the processor seconds of files and tests")
 
 
@@ -56,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     read_s3_once()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Table(writes=config.getoption("--reliability")))
+    if config.getoption("--second-reader"):
+        config.pluginmanager.register(SecondReader())
     if config.getoption("--cpu"):
         config.pluginmanager.register(Meter())
         config.pluginmanager.register(Costs())

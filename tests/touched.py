@@ -32,7 +32,7 @@ _ABOUT = {
     "bench/": (),
     "docs/": ("tests/docs/",),
     ".github/": ("tests/docs/",),
-    "ops/": ("tests/docs/", "tests/ops/"),
+    "ops/": ("tests/docs/", "tests/ops/", "tests/archivers/format/"),
     "Dockerfile": ("tests/docs/", "tests/ops/"),
     ".dockerignore": ("tests/ops/",),
     "compose.yaml": ("tests/docs/", "tests/ops/"),
