@@ -26,12 +26,14 @@ CASES = {case.name: case for case in deletable()}
 
 
 def ran(*arguments: object) -> int:
-    return reader().main([str(it) for it in arguments])
+    return int(reader().main([str(it) for it in arguments]))
 
 
 def written(folder: Path, collection: str) -> list[bytes]:
     path = folder / f"{collection}.bson"
-    return sorted(it.raw for it in bson.decode_file_iter(path.open("rb"), RAW)) if path.exists() else []
+    return (
+        sorted(bytes(it.raw) for it in bson.decode_file_iter(path.open("rb"), RAW)) if path.exists() else []
+    )
 
 
 RAW = bson.codec_options.CodecOptions(document_class=bson.raw_bson.RawBSONDocument)
