@@ -213,7 +213,7 @@ class Policy(Table):
     earliest: InstantText | None = None  # of live buckets; None: 1971, unless earlier times are summarised
     latest: LatestText | None = None  # an instant, or a duration after now; None: any
     nonnumeric_ok: List[str] = ()  # value fields that need not hold any number
-    sparse_ok: bool = False  # documents of a series may lie further apart than their slots reach
+    sparse_ok: bool = False  # documents of a series need not lie one after the other
     local_offset_field: str | None = None  # minutes, UTC minus local time
     expected_interval: DurationOrForever = None  # None: what is missing is not told
     max_hole: DurationOrForever = None  # None: an audit reports none

@@ -69,7 +69,7 @@ def _archive(turn: Turn) -> StepResult:
         return StepResult(_archive_body(ArchiveReport("none"), context.policy))
     note_policy(turn)
     fit = check_fit(turn) if archives_now(turn) else None
-    require_fit(fit, context.policy)
+    require_fit(turn, fit)
     upkeep = Upkeep(context, turn.readers, is_deleted_early=turn.is_archived_by_another, dry_run=turn.dry_run)
     options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large)
     archive = archive_of(context)

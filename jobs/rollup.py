@@ -20,7 +20,7 @@ from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import parse_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.fit import archives_now, check_fit, misfits_of, require_spacing, step_body
+from bucketwise.jobs.core.fit import archives_now, check_fit, misfits_of, require_certainty, step_body
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import (
@@ -118,7 +118,7 @@ def backfill_step(length: timedelta, *, restart: bool) -> Step:
 
 
 def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResult:
-    require_spacing(turn)
+    require_certainty(turn)
     prepare(turn)
     note_policy(turn)
     report = roll_up_all(

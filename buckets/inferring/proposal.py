@@ -12,6 +12,7 @@ from uuid import UUID
 from bson.binary import Binary
 from bson.objectid import ObjectId
 
+from bucketwise.buckets.fields.zones import distinct
 from bucketwise.buckets.inferring.fields import (
     SERIES,
     Fields,
@@ -26,7 +27,6 @@ from bucketwise.buckets.inferring.fields import (
 from bucketwise.buckets.inferring.times import Time, time_of_ids, times_in
 from bucketwise.buckets.inferring.values import Columns, offset_field, tables, zone_fields
 from bucketwise.buckets.inferring.written import unknown_words, written_in
-from bucketwise.buckets.inferring.zones import distinct
 
 #: Characters of a text that may be a name; a longer text is prose.
 _MAX_LENGTH = 100

@@ -238,6 +238,11 @@ class BucketModel(ABC, Generic[P]):
         """Returns how long a slot is, in milliseconds; None where there are no slots."""
         return None
 
+    @property
+    def keeps_days(self) -> bool:
+        """Returns whether a bucket holds days, a week or a month of a clock."""
+        return False
+
     def covered_span(self, document: bytes) -> tuple[int, int] | None:
         """Returns [start, end) in milliseconds as a bucket's fields tell it, from its BSON; None where these
         are no times."""

@@ -27,7 +27,7 @@ from bucketwise.buckets.models.shape import Breach, Shape, TargetNames, find, fi
 from bucketwise.buckets.models.slot_levels import SlotLevel, levels_of
 from bucketwise.buckets.models.slot_times import SlotTimes, slot_times_of, slot_units
 from bucketwise.config.models import SlotsPolicy
-from bucketwise.config.times import length_of
+from bucketwise.config.times import CALENDAR_DAYS, NEXT_UNIT, length_of
 
 _MS = timedelta(milliseconds=1)
 
@@ -80,11 +80,18 @@ class SlotsModel(BucketModel[SlotsPolicy]):
     @property
     def slot_ms(self) -> int | None:
         """Returns how long a slot is, in milliseconds; None where not all buckets have the same slots."""
-        return None if self.times.differ else self._slot_ms
+        return None if self.times.differ else self.slot_width
 
     @property
-    def _slot_ms(self) -> int:
+    def slot_width(self) -> int:
+        """Returns how long a slot is, in milliseconds; of one that is a day, mostly."""
         return self.levels[-1].length
+
+    @property
+    def keeps_days(self) -> bool:
+        """Returns whether a bucket holds a day, a week or a month of a clock."""
+        outermost = slot_units(self.policy)[0]
+        return (self.policy.span or NEXT_UNIT[outermost]) in CALENDAR_DAYS
 
     @cached_property
     def fields(self) -> dict[str, SlotField]:
@@ -187,7 +194,7 @@ class SlotsModel(BucketModel[SlotsPolicy]):
 
     def room(self, lengths: NDArray[np.int64]) -> int | None:
         """Returns how many slots a bucket has."""
-        return self.times.room // self._slot_ms
+        return self.times.room // self.slot_width
 
     # How documents are written
 
@@ -203,7 +210,7 @@ class SlotsModel(BucketModel[SlotsPolicy]):
     @property
     def written_at_once(self) -> int:
         """Returns how many slots a bucket has."""
-        return self.times.room // self._slot_ms
+        return self.times.room // self.slot_width
 
     def begins(self, series: NDArray[np.int32], time: Times, size: int) -> Flags:
         """Returns with which readings a document begins: with the first one of a series in a span."""
@@ -250,7 +257,7 @@ class SlotsModel(BucketModel[SlotsPolicy]):
 
     def misfits(self, series: NDArray[np.int32], time: Times, is_empty: Flags) -> Iterator[tuple[str, int]]:
         """Yields readings that have no slot, or none of their own."""
-        step = self._slot_ms
+        step = self.slot_width
         off = time % step != 0
         yield f"readings that are not on a slot of {step // 1000:,} s", int(off.sum())
         is_double = (np.diff(time // step) == 0) & (np.diff(series) == 0) & ~off[1:] & ~off[:-1]

@@ -13,9 +13,10 @@ from bucketwise.archivers.stores.base import ObjectStore, StoreError, probe_clas
 from bucketwise.buckets.bson.cursor import is_sharded, keeps_ids_unique, shard_key
 from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.models import model_of
+from bucketwise.buckets.sampling.doubts import doubt_of
 from bucketwise.buckets.sampling.fit import Fit, fit_of
+from bucketwise.buckets.sampling.reading import AsRead
 from bucketwise.buckets.sampling.sample import has_index, sample
-from bucketwise.buckets.sampling.spacing import sparse_spacing
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.fit import misfits
@@ -105,6 +106,12 @@ CHECKED = (
     Code("value-field-empty", ("error",)),
     Code("no-readings", ("error",)),
     Code("slots-sparse", ("error",)),
+    Code("slots-overlap", ("error",)),
+    Code("slots-shifted", ("error",)),
+    Code("samples-unit", ("error",)),
+    Code("time-format-unlikely", ("error",)),
+    Code("zone-unlikely", ("error",)),
+    Code("days-unlikely", ("error",)),
     Code("no-bucket-fits", ("error",)),
     Code("target-kind", ("error",)),
     Code(
@@ -212,12 +219,14 @@ def check_policy(
     kind = list(checker.source())
     may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
     may_ask = all(it.place in policy.sources for it in rights)  # what bucketwise recorded
-    fit, spacing = None, None
+    fit, doubt = None, None
     if may_look and policy.collection in checker.here and all(it.severity != "error" for it in kind):
         sampled = sample(checker.buckets)
-        fit = fit_of(sampled, policy, plausible() if may_ask else None)
-        spacing = sparse_spacing(checker.buckets, sampled)
-    unfit = misfits(fit, policy, spacing) if fit else []
+        expected = plausible() if may_ask else None
+        fit = fit_of(sampled, policy, expected)
+        read = AsRead(sampled, policy, checker.buckets)
+        doubt = doubt_of(read, None if expected is None else expected.now)
+    unfit = misfits(fit, policy, doubt) if fit else []
     findings = [
         *kind,
         *unfit,

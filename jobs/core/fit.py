@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.fields.selectors import extended_json
-from bucketwise.buckets.fields.times import as_date
+from bucketwise.buckets.fields.times import as_date, as_ms
 from bucketwise.buckets.models import model_of
+from bucketwise.buckets.sampling.doubts import doubt_of
 from bucketwise.buckets.sampling.fit import Example, Fit, fit_of
+from bucketwise.buckets.sampling.reading import AsRead, Doubt
 from bucketwise.buckets.sampling.sample import sample
-from bucketwise.buckets.sampling.spacing import Spacing, sparse_spacing
 from bucketwise.config.checks.names import field_fault
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import nearest
-from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.turn import Finding, Turn, pick
 from bucketwise.rollups.progress import is_fit_proven, note_fit
 
 Body = dict[str, Any]
 
-#: Findings that stop a run. Where no bucket fits, each is quarantined.
-STOPPING = ("value-field-empty", "no-readings", "slots-sparse")
+_NO_BUCKET = "no-bucket-fits"
+#: Findings that stop a run.
+STOPPING = (
+    *(_NO_BUCKET, "value-field-empty", "no-readings"),
+    *("slots-sparse", "slots-overlap", "slots-shifted", "samples-unit"),
+    *("time-format-unlikely", "zone-unlikely", "days-unlikely"),
+)
 
 
 _HELD = {
@@ -38,25 +42,30 @@ _HELD = {
 _SHOWN = 10
 
 
-def misfits(fit: Fit, policy: Policy, spacing: Spacing | None = None) -> list[Finding]:
+def misfits(fit: Fit, policy: Policy, doubt: Doubt | None = None) -> list[Finding]:
     """Returns how the policy does not fit: nothing where there is no bucket, or none has a reading yet.
-    `spacing`: of documents that lie further apart than their slots reach."""
+    `doubt`: evidence that it reads times other than they are meant."""
     if fit.sampled and not fit.buckets:
-        return [_no_bucket(fit, policy)]
+        return [_no_bucket(fit, policy, doubt)]
     if fit.is_hollow:
         return [_no_readings(fit, policy)]
     paths = dict(policy.named_values)
-    sparse = [] if spacing is None else [_sparse(spacing, policy)]
-    return sparse + [_empty(fit, policy, name, paths[name]) for name in fit.empty_fields(policy)]
+    doubted = [] if doubt is None else [_doubted(doubt, policy)]
+    return doubted + [_empty(fit, policy, name, paths[name]) for name in fit.empty_fields(policy)]
 
 
-def _no_bucket(fit: Fit, policy: Policy) -> Finding:
+def _no_bucket(fit: Fit, policy: Policy, doubt: Doubt | None) -> Finding:
     first = fit.quarantined[0]
+    remedy = "Correct the policy" if doubt is None else doubt.remedy
     message = (
         f"none of {fit.sampled:,} sampled buckets fits the model. _id {extended_json(first.id)}, "
-        f"{first.field}: {first.reason}. Correct the policy; if it is right, correct the buckets"
+        f"{first.field}: {first.reason}. {remedy}; if it is right, correct the buckets"
     )
-    return Finding("no-bucket-fits", policy.name, policy.collection, "error", message)
+    return Finding(_NO_BUCKET, policy.name, policy.collection, "error", message)
+
+
+def _doubted(doubt: Doubt, policy: Policy) -> Finding:
+    return Finding(doubt.code, policy.name, policy.collection, "error", f"{doubt.reason}. {doubt.remedy}")
 
 
 def _no_readings(fit: Fit, policy: Policy) -> Finding:
@@ -77,28 +86,6 @@ def _empty(fit: Fit, policy: Policy, name: str, path: str) -> Finding:
         f'hold numbers, write nonnumeric_ok = ["{path}"]'
     )
     return Finding("value-field-empty", policy.name, f"{policy.collection}, {path}", "error", message)
-
-
-def _sparse(spacing: Spacing, policy: Policy) -> Finding:
-    gap, length, covered = (_duration(it) for it in (spacing.gap, spacing.length, spacing.covered))
-    if spacing.width is None or spacing.meant is None:
-        found = (
-            f"the slots of one cover {length} at most (here {covered}): their width is probably another one"
-        )
-    else:
-        found = (
-            f"each fills {spacing.length // spacing.width:,} slots of {_duration(spacing.width)}, which "
-            f"cover {length}; as many slots of {_duration(spacing.meant)} would fill the time between"
-        )
-    message = (
-        f"documents of a series come {gap} apart, and {found}: their width is probably another one. "
-        "Correct slot and span, or, if nothing is missing in between, write sparse_ok = true"
-    )
-    return Finding("slots-sparse", policy.name, policy.collection, "error", message)
-
-
-def _duration(ms: int) -> str:
-    return format_duration(timedelta(milliseconds=ms))
 
 
 def _hint(fit: Fit, policy: Policy, path: str) -> str:
@@ -141,35 +128,38 @@ def check_fit(turn: Turn) -> Body | None:
     source = turn.context.source
     sampled = sample(source)
     fit = fit_of(sampled, policy, turn.context.plausible)
-    found = misfits(fit, policy, sparse_spacing(source, sampled))
+    found = misfits(fit, policy, doubt_of(AsRead(sampled, policy, source), as_ms(turn.context.now)))
     if fit.readings and not found and not turn.dry_run:
         note_fit(turn.context.database, policy, turn.context.now)
     return fit_body(fit, policy, found)
 
 
-def require_spacing(turn: Turn) -> None:
-    """Raises BucketwiseError if slots have another width than the policy says, so that no summary of wrong
-    times is written: what such a one counts looks like readings that are gone. Not once the policy is known
-    to fit."""
+def require_certainty(turn: Turn) -> None:
+    """Raises BucketwiseError if a sample shows that the policy reads times other than they are meant, so that
+    no summary of wrong times is written: what such a one counts looks like readings that are gone. Not once
+    the policy is known to fit."""
     policy = turn.policy
-    is_told = turn.dry_run or model_of(policy).covered_ms is None
-    if is_told or is_fit_proven(turn.context.database, policy):
+    if turn.dry_run or is_fit_proven(turn.context.database, policy):
         return
     source = turn.context.source
-    spacing = sparse_spacing(source, sample(source))
-    if spacing is not None:
-        reason = _sparse(spacing, policy).message
+    doubt = doubt_of(AsRead(sample(source), policy, source), as_ms(turn.context.now))
+    if doubt is not None:
+        reason = _doubted(doubt, policy).message
         raise BucketwiseError(f"policy {policy.name}: {reason}. Nothing was rolled up, archived or deleted")
 
 
-def require_fit(fit: Body | None, policy: Policy) -> None:
-    """Raises BucketwiseError if the policy does not fit, so that nothing is archived or deleted."""
-    if reasons := "; ".join(it["message"] for it in misfits_of(fit)):
+def require_fit(turn: Turn, fit: Body | None) -> None:
+    """Raises BucketwiseError if the policy does not fit, so that nothing is archived or deleted. If it once
+    did, buckets of which none fits are what is left of others, and are quarantined."""
+    policy, found = turn.policy, misfits_of(fit)
+    if any(it["code"] == _NO_BUCKET for it in found) and is_fit_proven(turn.context.database, policy):
+        found = [it for it in found if it["code"] != _NO_BUCKET]
+    if reasons := "; ".join(it["message"] for it in found):
         raise BucketwiseError(f"policy {policy.name}: {reasons}. Nothing was archived or deleted")
 
 
 def misfits_of(fit: Body | None) -> list[Body]:
-    """Returns the misfits, except those of buckets that are quarantined in any case."""
+    """Returns the misfits that stop a run."""
     return [it for it in (fit["misfits"] if fit else []) if it["code"] in STOPPING]
 
 

@@ -193,7 +193,7 @@ def _stops(turn: Turn) -> list[str]:
     try:
         require(replace(context, state=ArchiveState()), PRECONDITIONS)
         if context.policy.archiving is not None:
-            require_fit(check_fit(turn), context.policy)
+            require_fit(turn, check_fit(turn))
     except BucketwiseError as error:
         return [str(error)]
     return []

@@ -57,11 +57,11 @@ def _load(bench: Bench, hours: int, slots: int, first: int = 0) -> None:
     bench.load(documents)
 
 
-def _is_stopped(bench: Bench) -> None:
+def _is_stopped(bench: Bench, code: str = "slots-sparse") -> None:
     before, summaries = bench.raw("c"), bench.raw("c_hourly")
     (policy,) = json.loads(bench.run("check").out)["policies"]
     codes = [it["code"] for it in policy["findings"] if it["severity"] == "error"]
-    assert codes == ["slots-sparse"]
+    assert codes == [code]
     archived = len(list((bench.folder / "store").rglob("*.parquet")))
     ran = bench.run("run")
     assert (ran.code, bench.raw("c")) == (1, before), ran.out
@@ -77,6 +77,21 @@ def test_slots_of_another_width_are_stopped(bench: Bench, name: str) -> None:
     _load(bench, hours, slots)
     _write(bench, lines)
     _is_stopped(bench)
+
+
+@pytest.mark.parametrize(
+    ("hours", "slots", "lines", "code"),
+    [
+        (1, 24, 'slot = "hour"', "slots-overlap"),
+        pytest.param(24, 96, 'slot = "30m"\nspan = "day"', "no-bucket-fits", marks=pytest.mark.proof),
+    ],
+)
+def test_slots_that_are_too_wide_are_stopped(
+    bench: Bench, hours: int, slots: int, lines: str, code: str
+) -> None:
+    _load(bench, hours, slots)
+    _write(bench, lines)
+    _is_stopped(bench, code)
 
 
 @pytest.mark.parametrize("lines", ['slot = "15m"\nspan = "day"'])

@@ -73,7 +73,7 @@ MISREADINGS = [
             for i in range(3)
         ],
         "no-bucket-fits",
-        3,
+        1,
         ("v.0", "a document stands where a number is needed"),
         [],
     ),

@@ -1,0 +1,245 @@
+"""Evidence against policies that misread times, and none against those that are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import bson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.sampling.doubts import doubt_of
+from bucketwise.buckets.sampling.reading import AsRead
+from bucketwise.config.models import make_policy
+from tests.examples import examples
+
+Document = dict[str, Any]
+START = datetime(2025, 3, 3, tzinfo=UTC)
+NOW = datetime(2026, 3, 3, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+_HEAD = {"name": "p", "collection": "c", "series_fields": ("m",), "value_fields": ("v",)}
+SLOTS = {**_HEAD, "model": "slots", "time_field": "d"}
+READING = {**_HEAD, "model": "reading", "time_field": "d"}
+SAMPLES = {
+    **{**_HEAD, "model": "samples", "samples_field": "s", "sample_time_field": "t"},
+    **{"start_field": "d", "time_unit": "date"},
+}
+
+
+def doubted(documents: list[Document], keys: Document) -> str | None:
+    """The code of the evidence against a policy."""
+    docs = Docs.of([bson.encode({"_id": i, "m": "a", **it}) for i, it in enumerate(documents)])
+    found = doubt_of(AsRead(Batch.of(docs), make_policy(**keys)), int(NOW.timestamp() * 1000))
+    return None if found is None else found.code
+
+
+def slots(
+    count: int, apart: timedelta, keys: range, *, start: datetime = START, holes: int = 0
+) -> list[Document]:
+    """Documents with these keys; of the first of these on, each `holes`-th is missing."""
+    return [
+        {"d": start + i * apart, "v": {str(k): k / 2 for k in keys if not holes or (i * 7 + k) % holes}}
+        for i in range(count)
+    ]
+
+
+def days(zone: str, count: int, start: datetime, slots_on: Callable[[int], int]) -> list[Document]:
+    """A document a local day: an array with so many slots as a day of so many hours has."""
+    found = []
+    for i in range(count):
+        first, last = (start.replace(tzinfo=ZoneInfo(zone)) + timedelta(days=it) for it in (i, i + 1))
+        begins, ends = first.astimezone(UTC), last.astimezone(UTC)
+        found.append({"d": begins, "v": [1.5] * slots_on((ends - begins) // HOUR)})
+    return found
+
+
+def texts(count: int, step: timedelta, form: str, start: datetime = START) -> list[Document]:
+    return [{"d": (start + i * step).strftime(form), "v": 1.5} for i in range(count)]
+
+
+def samples(count: int, apart: timedelta, times: list[int]) -> list[Document]:
+    return [{"d": START + i * apart, "s": [{"t": it, "v": 1.5} for it in times]} for i in range(count)]
+
+
+MINUTE_DOCS = slots(30, timedelta(minutes=1), range(60))
+AUTUMN = datetime(2025, 10, 15)  # noqa: DTZ001  (of a local clock)
+#: What is read how; the right keys, wrong ones, and what is doubted.
+CASES: dict[str, tuple[list[Document], Document, Document, str]] = {
+    "minutes as hours": (MINUTE_DOCS, {"slot": "second"}, {"slot": "minute"}, "slots-overlap"),
+    "minutes as hours, with holes": (
+        slots(30, timedelta(minutes=1), range(60), holes=3),
+        {"slot": "second"},
+        {"slot": "minute"},
+        "slots-overlap",
+    ),
+    "five minutes of an hour as hours": (
+        slots(40, HOUR, range(12)),
+        {"slot": "5m", "span": "1h"},
+        {"slot": "hour"},
+        "slots-overlap",
+    ),
+    "hours as days of a month": (
+        slots(40, DAY, range(24), start=datetime(2025, 3, 1, tzinfo=UTC)),
+        {"slot": "hour"},
+        {"slot": "day", "span": "month"},
+        "slots-overlap",
+    ),
+    "minutes as seconds": (
+        slots(30, HOUR, range(60)),
+        {"slot": "minute"},
+        {"slot": "second"},
+        "slots-sparse",
+    ),
+    "hours from 1, some missing": (
+        slots(20, DAY, range(1, 25), holes=2),
+        {"slot": "hour", "first_slot": 1},
+        {"slot": "hour"},
+        "slots-shifted",
+    ),
+    "hours from 0, some missing": (
+        slots(20, DAY, range(24), holes=2),
+        {"slot": "hour"},
+        {"slot": "hour", "first_slot": 1},
+        "slots-shifted",
+    ),
+    "day before month": (
+        texts(300, DAY, "%d/%m/%Y %H:%M"),
+        {"time_format": "%d/%m/%Y %H:%M"},
+        {"time_format": "%m/%d/%Y %H:%M"},
+        "time-format-unlikely",
+    ),
+    "month before day": (
+        texts(300, DAY, "%Y-%m-%d"),
+        {"time_format": "%Y-%m-%d"},
+        {"time_format": "%Y-%d-%m"},
+        "time-format-unlikely",
+    ),
+    "day before month, in the first days of one": (
+        texts(200, HOUR, "%d/%m/%Y %H:%M", datetime(2025, 3, 1, tzinfo=UTC)),
+        {"time_format": "%d/%m/%Y %H:%M"},
+        {"time_format": "%m/%d/%Y %H:%M"},
+        "time-format-unlikely",
+    ),
+    "a year of two digits before the day": (
+        texts(300, DAY, "%y-%m-%d"),
+        {"time_format": "%y-%m-%d"},
+        {"time_format": "%d-%m-%y"},
+        "time-format-unlikely",
+    ),
+    "local days as those of UTC": (
+        days("Europe/Berlin", 30, AUTUMN, lambda hours: hours),
+        {"slot": "hour", "timezone": "Europe/Berlin"},
+        {"slot": "hour"},
+        "zone-unlikely",
+    ),
+    "local days as those of another zone": (
+        days("Europe/Berlin", 30, AUTUMN, lambda hours: hours),
+        {"slot": "hour", "timezone": "Europe/Berlin"},
+        {"slot": "hour", "timezone": "America/New_York"},
+        "zone-unlikely",
+    ),
+    "hours of a clock as elapsed ones": (
+        days("Europe/Berlin", 30, AUTUMN, lambda _: 24),
+        {"slot": "hour", "timezone": "Europe/Berlin", "slot_time": "local"},
+        {"slot": "hour", "timezone": "Europe/Berlin"},
+        "days-unlikely",
+    ),
+    "elapsed hours as those of a clock": (
+        days("Europe/Berlin", 30, AUTUMN, lambda hours: hours),
+        {"slot": "hour", "timezone": "Europe/Berlin"},
+        {"slot": "hour", "timezone": "Europe/Berlin", "slot_time": "local"},
+        "days-unlikely",
+    ),
+    **{
+        f"{right} as {wrong}": (
+            samples(20, apart, list(range(0, 60 * step, step))),
+            {"sample_time_unit": right},
+            {"sample_time_unit": wrong},
+            "samples-unit",
+        )
+        for right, wrong, apart, step in (
+            ("+ms", "+s", HOUR, 60_000),
+            ("+s", "+ms", HOUR, 60),
+            ("+s", "+m", timedelta(minutes=1), 1),
+            ("+m", "+s", HOUR, 1),
+            ("+m", "+h", HOUR, 1),
+        )
+    },
+}
+
+
+def _policy(documents: list[Document], keys: Document) -> Document:
+    if "s" in documents[0]:
+        return {**SAMPLES, **keys}
+    return {**(READING if "time_format" in keys else SLOTS), **keys}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_wrong_key_is_doubted_and_the_right_one_is_not(name: str) -> None:
+    documents, right, wrong, code = CASES[name]
+    assert doubted(documents, _policy(documents, wrong)) == code
+    assert doubted(documents, _policy(documents, right)) is None
+
+
+@pytest.mark.parametrize(
+    "name", [it for it, case in CASES.items() if case[3] in ("slots-overlap", "slots-sparse")]
+)
+def test_documents_that_are_said_to_lie_so_are_not_doubted(name: str) -> None:
+    documents, _, wrong, _ = CASES[name]
+    assert doubted(documents, {**_policy(documents, wrong), "sparse_ok": True}) is None
+
+
+def test_a_few_broken_documents_are_no_evidence() -> None:
+    hours = slots(60, DAY, range(1, 24))
+    hours[7]["v"]["24"] = 1.5  # nothing else speaks for keys from 1 on
+    assert doubted(hours, {**SLOTS, "slot": "hour"}) is None
+    dates = texts(60, HOUR, "%d/%m/%Y", datetime(2025, 3, 1, tzinfo=UTC))
+    dates[7]["d"] = "12/31/2025"
+    assert doubted(dates, {**READING, "time_format": "%d/%m/%Y"}) is None
+
+
+def test_readings_of_the_first_of_each_month_are_not_taken_for_days() -> None:
+    dates = [{"d": f"01/{month:02}/2025", "v": 1.5} for month in range(1, 13)]
+    assert doubted(dates, {**READING, "time_format": "%d/%m/%Y"}) is None
+
+
+def test_short_bursts_are_no_wrong_unit() -> None:
+    bursts = samples(20, HOUR, list(range(0, 4_000, 10)))
+    assert doubted(bursts, {**SAMPLES, "sample_time_unit": "+ms"}) is None
+
+
+_WIDTHS = [
+    ("second", None, 60),
+    ("minute", None, 60),
+    ("hour", None, 24),
+    ("30m", "day", 48),
+    ("10s", "1h", 360),
+]
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.sampled_from(_WIDTHS),
+    st.lists(st.integers(0, 3), min_size=1, max_size=30),
+    st.integers(1, 4),
+    st.randoms(use_true_random=False),
+)
+def test_documents_of_a_right_policy_are_never_doubted(
+    width: tuple[str, str | None, int], gaps: list[int], every: int, random: Any
+) -> None:
+    slot, span, count = width
+    length = {60: timedelta(minutes=1) if slot == "second" else HOUR, 360: HOUR}.get(count, DAY)
+    at, documents = START, []
+    for gap in (0, *gaps):  # each series has some documents that follow one another
+        at += (1 + gap) * length
+        for start in (at, at + length):
+            held = {str(k): 1.5 for k in range(count) if random.random() < 1 / every}
+            documents.append({"d": start, "v": held})
+        at += length
+    keys = {"slot": slot} if span is None else {"slot": slot, "span": span}
+    assert doubted(documents, {**SLOTS, **keys}) is None
