@@ -95,6 +95,10 @@ DTYPES = {
 }
 
 
+class MalformedError(ValueError):
+    """A group that no documents were packed to: it would give others, or none."""
+
+
 @dataclass(frozen=True)
 class PackedGroup:
     """n documents of one layout with k readings each and h holes, of which r bytes are kept."""
@@ -115,6 +119,41 @@ class PackedGroup:
     flag: NDArray[np.int32]  # of each byte: which of f flags tells whether it is there, from 1; 0: it is.
     #                          Empty where nothing may be absent
     present: bytes  # f × n: the flags, a bit each, those of one flag in whole bytes
+
+    def check(self, rows: int, fields: int) -> None:
+        """Raises MalformedError unless every place that the group names is there, in itself and in so many
+        rows with so many value fields. What was read may be from anyone."""
+        n, holes, length = len(self.units), len(self.hole), len(self.skeleton)
+        kept = self.source == ByteSource.KEPT
+        widths = np.array([np.dtype(DTYPES[it]).itemsize if it in DTYPES else 0 for it in ByteSource])
+        flags = int(self.flag.max(initial=0))
+        last = self.rows if self.rows.ndim > 1 else self.rows + self.readings - 1
+        if not (
+            n == len(self.order) == len(self.rows)
+            and all(len(it) == holes for it in (self.width, self.source, self.reading, self.field))
+            and _within(self.units, 2**31)
+            and _within(self.order, 2**31)
+            and 0 <= self.readings <= max(rows, self.rows.size)
+            and (not self.rows.size or not self.readings or _within(self.rows, rows))
+            and (not self.readings or _within(last, rows))
+            and _within(self.source, len(widths))
+            and _within(self.reading[~kept], self.readings)
+            and _within(self.field, max(1, fields))
+            and (fields > 0 or not (~kept & ~np.isin(self.source, list(TIMES))).any())
+            and (self.width[~kept] == widths[self.source[~kept]]).all()
+            and _within(self.width, length + 1)
+            and _within(self.hole, length + 1)
+            and (self.hole.astype(np.int64) + self.width <= length).all()
+            and len(self.residue) == int(self.width[kept].sum(dtype=np.int64)) * n
+            and len(self.flag) in (0, length)
+            and _within(self.flag, length + 1)
+            and len(self.present) == flags * -(-n // 8)
+        ):
+            raise MalformedError("the places of a group's bytes are not where it says")
+
+
+def _within(numbers: NDArray[np.integer[Any]], end: int) -> bool:
+    return not numbers.size or bool(numbers.min() >= 0 and numbers.max() < end)
 
 
 @dataclass(frozen=True)
@@ -269,9 +308,12 @@ class Readings(NamedTuple):
     values: Sequence[NDArray[np.float64]]  # n, in the order of the policy's value fields
 
 
-def unpack(readings: Readings, groups: Sequence[PackedGroup]) -> Batch:
-    """Returns the batch, as it was packed."""
+def unpack(readings: Readings, groups: Sequence[PackedGroup], size: int) -> Batch:
+    """Returns the batch, as it was packed. Raises MalformedError, before any is made, where its documents
+    would not have `size` bytes."""
     main, extra = _Side.both(readings, groups)
+    if main.size + extra.size != size:
+        raise MalformedError(f"its documents would have {main.size + extra.size:,} bytes, not {size:,}")
     return Batch(main.docs(), extra.docs(), extra.owner)
 
 
@@ -299,6 +341,11 @@ class _Side:
     def both(cls, readings: Readings, groups: Sequence[PackedGroup]) -> tuple[_Side, _Side]:
         main = cls(readings, [group for group in groups if not group.overflow])
         return main, cls(readings, [group for group in groups if group.overflow])
+
+    @property
+    def size(self) -> int:
+        """The bytes of all documents."""
+        return int(self._lengths.sum())
 
     def docs(self) -> Docs:
         def fill(target: NDArray[np.uint8]) -> None:

@@ -223,7 +223,9 @@ class OfflineArchive(ArchivedCommits):
         key = section_key(section)
         if (recent := self._recent.sections.get(key)) is not None:
             return recent
-        batch = unpack(*self._read_back(_files(manifest, number), manifest.archived_policy))
+        read_back = self._read_back(_files(manifest, number), manifest.archived_policy)
+        with decoding(self.store, section.buckets_file):
+            batch = unpack(*read_back, section.documents_bytes)
         if batch.digest != section.documents_sha256:
             place = f"{self.store.url}/{section.buckets_file.key}"
             raise DamagedError("part-differs", place, "its commit does not contain the archived documents")
@@ -262,6 +264,8 @@ class OfflineArchive(ArchivedCommits):
         with decoding(self.store, section.buckets_file):
             read = [parquet.read_part(data[part.key], fields) for part in section.parts]
             groups = parquet.read_buckets(data[section.buckets_file.key])
+            for group in groups:
+                group.check(sum(len(times) for times, _ in read), len(fields))
         time = joined([times for times, _ in read], np.int64)
         values = [joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
         return Readings(time, values), groups

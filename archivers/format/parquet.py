@@ -121,6 +121,8 @@ def read_part(
     errors where a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
     table = _read(data, columns)
+    if set(table.column_names) != set(columns) or table["time"].null_count:
+        raise pa.ArrowInvalid("a part lacks a column, or times")
     values = [np.asarray(table[name].to_numpy(), dtype=np.float64) for name in columns[1:]]  # a null is NaN
     return as_ms(table["time"]), values
 
@@ -176,15 +178,24 @@ def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
 
 
 def read_buckets(data: bytes) -> list[PackedGroup]:
-    """Returns the groups of a buckets file."""
+    """Returns the groups of a buckets file. Raises pyarrow's errors where it is none."""
     table = _read(data)
+    if not set(_GROUP_SCHEMA.names) <= set(table.column_names):
+        raise pa.ArrowInvalid("a buckets file lacks a column")
+    table = table.select(_GROUP_SCHEMA.names).cast(_GROUP_SCHEMA)
     columns = {name: table[name].combine_chunks() for name in _GROUP_SCHEMA.names}
+    if any(
+        it.null_count or (pa.types.is_large_list(it.type) and it.values.null_count) for it in columns.values()
+    ):
+        raise pa.ArrowInvalid("a buckets file has nulls")
     groups = []
     for i in range(table.num_rows):
         lists = {name: columns[name][i].values.to_numpy() for name in _LIST_COLUMNS}
         lists |= {name: lists[name].astype(kind) for name, kind in _OTHER_TYPES.items()}
         others = {name: columns[name][i].as_py() for name in columns.keys() - lists.keys()}
         if len(lists["rows"]) != len(lists["units"]):
+            if len(lists["rows"]) != len(lists["units"]) * others["readings"]:
+                raise pa.ArrowInvalid("a buckets file has other rows than readings")
             lists["rows"] = lists["rows"].reshape(len(lists["units"]), others["readings"])
         groups.append(PackedGroup(**lists, **others))
     return groups

@@ -22,7 +22,7 @@ from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
-from bucketwise.buckets.packing import Packed, pack
+from bucketwise.buckets.packing import MalformedError, Packed, pack
 from bucketwise.config.models import layout_of
 
 
@@ -71,7 +71,7 @@ def decoding(store: ObjectStore, file: StoredFile) -> Iterator[None]:
 
     try:
         yield
-    except (ArrowException, OSError) as error:
+    except (ArrowException, MalformedError, OSError) as error:
         if isinstance(error, MemoryError) or getattr(error, "errno", None):
             raise  # a fault of this machine, not damage
         place = f"{store.url}/{file.key}"

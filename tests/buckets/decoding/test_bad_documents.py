@@ -158,7 +158,9 @@ def test_anything_is_packed_bit_for_bit_or_quarantined(data: st.DataObject) -> N
     if len(decoded.units):
         going = batch.take(np.sort(decoded.units))
         packed = pack(BucketSet(going, policy))
-        back = unpack(Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups)
+        back = unpack(
+            Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups, going.size
+        )
         assert sorted(back.main) == sorted(going.main)
 
 

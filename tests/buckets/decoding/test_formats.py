@@ -305,7 +305,9 @@ def test_documents_come_back_bit_for_bit(keys: dict[str, Any], documents: list[d
     buckets = BucketSet(Batch.of(Docs.of(held)), policy)
     assert buckets.readings == len(documents)
     packed = pack(buckets)
-    again = unpack(Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups)
+    again = unpack(
+        Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups, buckets.batch.size
+    )
     assert sorted(again.main) == sorted(held)
 
 

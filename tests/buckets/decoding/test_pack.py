@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.layouts import layout
-from bucketwise.buckets.packing import ByteSource, Packed, PackedGroup, Readings, pack, unpack, unpacks_to
+from bucketwise.buckets.packing import (
+    ByteSource,
+    MalformedError,
+    Packed,
+    PackedGroup,
+    Readings,
+    pack,
+    unpack,
+    unpacks_to,
+)
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
@@ -51,7 +60,7 @@ def readings_of(packed: Packed) -> Readings:
 def check_round_trip(policy: Policy, found: list[Bucket]) -> Packed:
     batch = batch_of(found)
     packed = pack(BucketSet(batch, policy))
-    again = unpack(readings_of(packed), packed.groups)
+    again = unpack(readings_of(packed), packed.groups, batch.size)
     assert unpacks_to(readings_of(packed), packed.groups, batch)
     assert list(again.main) == [bucket.main for bucket in found]
     assert list(again.extra) == [extra for bucket in found for extra in bucket.extras]
@@ -180,7 +189,10 @@ def test_what_is_damaged_gives_the_batch_only_where_it_unpacks_to_it(
     readings, groups = damaged(what, readings_of(packed), packed.groups, data)
 
     def unpacks_to_it() -> bool:
-        found = unpack(readings, groups)
+        try:
+            found = unpack(readings, groups, batch.size)
+        except MalformedError:
+            return False
         sides = [(found.main, batch.main), (found.extra, batch.extra)]
         alike = [
             one.data == other.data and one.offsets.tolist() == other.offsets.tolist() for one, other in sides
@@ -461,12 +473,12 @@ def test_documents_are_rebuilt_once_and_not_at_all_to_be_compared(
     batch = batch_of(found)
     packed = pack(BucketSet(batch, SLOTS))
     assert any(len(group.flag) for group in packed.groups) == is_union
-    unpack(readings_of(packed), packed.groups)  # so that all is imported
+    unpack(readings_of(packed), packed.groups, batch.size)  # so that all is imported
     tracemalloc.start()
     try:
         assert unpacks_to(readings_of(packed), packed.groups, batch)
         assert tracemalloc.get_traced_memory()[1] < to_compare * batch.size
-        again = unpack(readings_of(packed), packed.groups)
+        again = unpack(readings_of(packed), packed.groups, batch.size)
         assert tracemalloc.get_traced_memory()[1] < most * again.size
     finally:
         tracemalloc.stop()

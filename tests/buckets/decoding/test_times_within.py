@@ -39,7 +39,7 @@ def times(keys: Document, documents: list[Document]) -> list[datetime]:
     decoded = decode(batch, policy)
     assert decoded.quarantined == []
     packed = pack(BucketSet(batch, policy))
-    again = unpack(Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups)
+    again = unpack(Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups, batch.size)
     assert list(again.main) == list(batch.main)
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     return [epoch + timedelta(milliseconds=ms) for ms in decoded.columns.time.tolist()]
