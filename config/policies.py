@@ -60,6 +60,17 @@ class RollupLevel(Table):
     collection: str
 
 
+#: What summaries tell of each value field, beside percentiles.
+STATISTIC_NAMES = (
+    "count", "sum", "min", "max", "avg", "stddev", "first", "last", "nonfinite", "nonnumeric",
+)  # fmt: skip
+
+
+def percentile_key(percent: float) -> str:
+    """Returns the key of a percentile: 50.0 → p50, 99.9 → p99_9 (MongoDB takes a dot in a key for a path)."""
+    return "p" + (str(int(percent)) if float(percent).is_integer() else str(percent).replace(".", "_"))
+
+
 class Rollup(Table):
     """The table `rollup` of a policy: its levels, and how windows are rolled up. A level without a collection
     is None."""
@@ -72,6 +83,12 @@ class Rollup(Table):
     late_data: Literal["auto", "stream", "scan"] = "auto"
     recheck: PositiveDuration = timedelta(days=2)
     percentiles: List[float] = ()
+    statistics: List[str] = ()  # names of those that summaries tell; none: all
+
+    @property
+    def statistic_names(self) -> list[str]:
+        """Returns the names of all statistics that summaries may tell of any value field."""
+        return [*STATISTIC_NAMES, *map(percentile_key, self.percentiles)]
 
     @property
     def targets(self) -> dict[LevelName, str]:

@@ -34,7 +34,7 @@ from bucketwise.rollups.calendar.levels import Level, Span, aligned_levels
 from bucketwise.rollups.calendar.tiling import Tiling, TilingPiece, existing_windows, instant, tile
 from bucketwise.rollups.calendar.windows import HIGHEST, HOUR, LOWEST, span_ms, to_ms
 from bucketwise.rollups.standing import Removed, removed_summaries
-from bucketwise.rollups.statistics import is_ordered, statistics_of
+from bucketwise.rollups.statistics import is_ordered, keeps_percentiles, statistics_of
 from bucketwise.rollups.summaries import coverage, documents
 from bucketwise.rollups.summaries.summary import State, closed, merge
 
@@ -158,19 +158,21 @@ def _removed(found: Iterable[Removed], tiling: Tiling) -> Iterator[TilingPiece]:
 
 
 def _percentiles(policy: Policy, requested: Sequence[float] | None) -> tuple[float, ...]:
-    kept = policy.rollup.percentiles if policy.rollup else ()
     if requested is None:
-        return kept
+        return policy.rollup.percentiles if policy.rollup else ()
     for percent in requested:
         if not 0 <= percent <= 100:
             raise UsageError(
                 f"there is no percentile {percent:g}: write numbers from 0 to 100, both included"
             )
-    if requested and not kept:
-        raise UsageError(
-            f"policy {policy.name} keeps no percentiles. Add `percentiles = [50]` to its rollup; the next "
-            "`bucketwise rollup` then recomputes its summaries"
+    if requested and not keeps_percentiles(policy):
+        remedy = (
+            "Name them in `statistics` of its rollup"
+            if policy.rollup is not None and policy.rollup.percentiles
+            else "Add `percentiles = [50]` to its rollup; the next `bucketwise rollup` then recomputes its "
+            "summaries"
         )
+        raise UsageError(f"policy {policy.name} keeps no percentiles. {remedy}")
     return tuple(dict.fromkeys(requested))
 
 

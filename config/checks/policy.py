@@ -101,6 +101,19 @@ def _check_rollup(rollup: Rollup, at: Key, report: ProblemReport) -> None:
                 (*at, "percentiles"),
                 Fault(f"{number:g} is listed more than once", "write each percentile once"),
             )
+    _check_statistics(rollup, (*at, "statistics"), report)
+
+
+def _check_statistics(rollup: Rollup, at: Key, report: ProblemReport) -> None:
+    known = rollup.statistic_names
+    for name, count in Counter(rollup.statistics).items():
+        if name not in known:
+            near = nearest(name, known)
+            remedy = f'did you mean "{near}"?' if near else f"write any of {', '.join(known)}"
+            fault = Fault(f'there is no statistic "{name}"', remedy)
+            report.add(at, fault, value=name, rests_on=[(*at[:-1], "percentiles")])
+        elif count > 1:
+            report.add(at, Fault(f"{name} is listed more than once", "write each statistic once"))
 
 
 def _check_levels(rollup: Rollup, at: Key, report: ProblemReport) -> None:

@@ -31,7 +31,7 @@ from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.context import RunContext
 from bucketwise.rollups.progress import progress_collection
 from bucketwise.rollups.summaries import documents
-from bucketwise.rollups.summaries.documents import series_of, value_at
+from bucketwise.rollups.summaries.documents import filled, series_of, value_at
 from bucketwise.rollups.summaries.targets import ensure_indexes, stored_fields, target
 
 Document = dict[str, Any]
@@ -146,7 +146,8 @@ def published(policy: Policy, summary: Mapping[str, Any]) -> Document:
     """Returns a summary in the words of `summarize`: plain JSON. Each instant is there as ISO 8601 and, with
     `_ms` behind its name, as milliseconds since 1970."""
     series = dict(zip(policy.series_names, series_of(policy, summary), strict=True))
-    values = {name: value_at(summary, name) or {} for name in policy.value_names}
+    told = filled(policy, dict(summary))
+    values = {name: value_at(told, name) or {} for name in policy.value_names}
     return {
         "series": {name: _plain(value) for name, value in series.items()},
         **dict(_instants({key: summary[key] for key in _HEAD if key in summary})),
@@ -276,7 +277,7 @@ class Newest:
         return [self._published(level, it) for it in islice(with_series, count)]
 
     def _fields(self) -> dict[str, int]:
-        return {"coverage": 0, **{f"{name}.state": 0 for name in self.context.policy.value_names}}
+        return {"coverage": 0}
 
     def _collection(self, level: Level) -> Collection[Document]:
         return self.context.database.get_collection(level.collection, codec_options=documents.OPTIONS)

@@ -278,6 +278,7 @@ class _Rewriting:
         self._view, self._level = view, level
         self._series = {column_name(it).lower() for it in policy.series_names}
         self._values = {column_name(it).lower(): column_name(it) for it in policy.value_names}
+        self._told = set(policy.rollup.statistics) if policy.rollup else set()  # none: all
         self._aliases: set[str] = set()
         self._has_aggregate = False
 
@@ -342,7 +343,8 @@ class _Rewriting:
             raise _NotRewritable
 
     def _of_value(self, name: str, column: str | None) -> str:
-        if column not in self._values:
+        needed = {key for key in ("sum", "min", "max") if f"{{{key}}}" in _OF_VALUES[name]}
+        if column not in self._values or (self._told and not needed <= self._told):
             raise _NotRewritable
         names = {key: quoted(f"{self._values[column]}_{key}") for key in ("count", "sum", "min", "max")}
         return _OF_VALUES[name].format(**names)

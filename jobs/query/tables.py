@@ -263,9 +263,8 @@ class SummariesTable:
             return
         series = [summary_query(it) for it in narrowed.selectors]
         query: Document = {"$and": [{"$or": spans}, *([{"$or": series}] if all(series) and series else [])]}
-        unread = {"coverage": 0, **{f"{name}.state": 0 for name in policy.value_names}}
-        stored = self._collection.find(query, unread, collation=SIMPLE)
-        found = (it for it in stored if documents.is_of_series(policy, it))
+        stored = self._collection.find(query, {"coverage": 0}, collation=SIMPLE)
+        found = (documents.filled(policy, it) for it in stored if documents.is_of_series(policy, it))
         while some := list(islice(found, _AT_ONCE)):
             self._context.check()
             self._context.progress("summaries", len(some))

@@ -356,7 +356,7 @@ def beside(context: RunContext, level: Level, span: Span, series: Iterable[Serie
     linker = Linker(context.database, context.policy, level, gone=gone)
     named = {series_key(it): it for it in series}
     linker.link([span], named, {}, named)
-    changes = SummaryDiff(context.database, level)
+    changes = SummaryDiff(context.database, context.policy, level)
     linker.put(changes)
     return changes
 

@@ -18,8 +18,7 @@ from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.calendar.levels import Span
-from bucketwise.rollups.calendar.windows import to_ms
-from bucketwise.rollups.summaries.documents import OPTIONS, value_at
+from bucketwise.rollups.summaries.documents import OPTIONS, first_instants, value_at
 
 Document = dict[str, Any]
 
@@ -149,11 +148,8 @@ class OutlivedSummaries:
     def _front_is_gone(self, before: dict[str, Any], after: dict[str, Any] | None) -> bool:
         if after is None:
             return True
-        for name in (f"{value}.first_at" for value in self.policy.value_names):
-            old, new = value_at(before, name), value_at(after, name)
-            if old is not None and (new is None or to_ms(old) < to_ms(new)):
-                return True
-        return False
+        old, new = first_instants(self.policy, before), first_instants(self.policy, after)
+        return any(name not in new or at < new[name] for name, at in old.items())
 
     def _is_oldest(self, summary: dict[str, object], window: Span) -> bool:
         """Returns whether no live bucket of the summary's series covers an instant before the window."""

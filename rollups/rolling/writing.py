@@ -296,7 +296,7 @@ class SummaryWriter:
         outlived = {
             documents.identity(policy, tally.series[key], window[0]) for key, window in tally.outlived
         }
-        changes = SummaryDiff(self.context.database, level)
+        changes = SummaryDiff(self.context.database, self.context.policy, level)
         keeper = _KeepRule(self.context, self.outlived_summaries, tally, level, lambda: self._holds)
         narrow = partial(self._spilled.of, level.name, portions=portions)
         changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrow)
@@ -343,7 +343,7 @@ class SummaryWriter:
                 continue
             coarser = linker.coarser(level, self._linked.get(level.name, {}))
             if coarser.changed:
-                changes = SummaryDiff(self.context.database, level)
+                changes = SummaryDiff(self.context.database, self.context.policy, level)
                 self._put(coarser, changes)
                 self.records.apply(changes)
                 self.report.of(level.name).add(changes, 0)
@@ -439,7 +439,7 @@ class _KeepRule:
             states[cell] = state
         series = self._tally.series[cell[0]]
         made = documents.summary(self._policy, self._level, series, cell[1], state)
-        self._outlived.outdated += made != raw
+        self._outlived.outdated += made != raw and not documents.is_like(self._policy, self._level, raw, made)
 
 
 def _has_more(existing: bytes, computed: bytes | None) -> bool:

@@ -7,9 +7,9 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from bucketwise.config.policies import Policy, ValueField
+from bucketwise.config.policies import Policy, ValueField, percentile_key
 from bucketwise.rollups.calendar.windows import span_ms
-from bucketwise.rollups.statistics.base import Column, Statistic
+from bucketwise.rollups.statistics.base import ALL, PARTS, Column, Kept, Statistic
 from bucketwise.rollups.statistics.counter import Counter
 from bucketwise.rollups.statistics.edges import Edges
 from bucketwise.rollups.statistics.excluded import Excluded
@@ -24,15 +24,36 @@ FieldStatistics = Mapping[str, Sequence[Statistic[Any]]]
 FieldState = tuple[Any, ...]
 
 
+#: Keys that follow from a field's kind: they are never left out.
+_KIND_KEYS = frozenset(it.key for kind in (Counter, TimeInState, TimeWeighted) for it in kind.columns)
 #: A counter's step that is longer counts for nothing, unless the policy says otherwise.
 COUNTER_GAP = timedelta(days=7)
 _PLAIN = ValueField()
 
 
-def registered(percents: Sequence[float], field: ValueField = _PLAIN) -> list[Statistic[Any]]:
+#: What has a name in `rollup.statistics`, beside percentiles, and which of PARTS merging needs for it.
+NAMED = {
+    "count": (),
+    "sum": ("sum",),
+    "min": ("min",),
+    "max": ("max",),
+    "avg": ("sum",),
+    "stddev": ("sum", "squares"),
+    "first": ("first",),
+    "last": ("last",),
+    "nonfinite": ("nonfinite",),
+    "nonnumeric": ("nonnumeric",),
+}
+_OF_PERCENTILES = ("bins", "min", "max")
+_OF_STEPS = ("first", "last")
+
+
+def registered(
+    percents: Sequence[float], field: ValueField = _PLAIN, kept: Kept = ALL
+) -> list[Statistic[Any]]:
     """Returns the statistics of a value field, with these percentiles. What is added to its `state` goes
     last."""
-    found: list[Statistic[Any]] = [Moments(), Edges(), Quantiles(percents), Excluded()]
+    found: list[Statistic[Any]] = [Moments(kept), Edges(kept), Quantiles(percents, kept), Excluded(kept)]
     max_gap = span_ms(field.max_gap or COUNTER_GAP)
     if field.kind == "counter":
         found.append(Counter(max_gap))
@@ -51,14 +72,50 @@ def statistics_of(policy: Policy, percents: Sequence[float] | None = None) -> Fi
         (it.kind, it.time_weighted, it.max_gap)
         for it in (policy.values.get(path, _PLAIN) for path in policy.value_fields)
     )
-    return _statistics_of(tuple(policy.value_names), tuple(percents), told)
+    return _statistics_of(tuple(policy.value_names), tuple(percents), told, _asked(policy, percents))
+
+
+def keeps_percentiles(policy: Policy) -> bool:
+    """Returns whether summaries of a policy tell percentiles."""
+    rollup = policy.rollup
+    if rollup is None or not rollup.percentiles:
+        return False
+    return not rollup.statistics or any(percentile_key(it) in rollup.statistics for it in rollup.percentiles)
+
+
+def _asked(policy: Policy, percents: Sequence[float]) -> tuple[frozenset[str] | None, bool]:
+    """Returns the names of the statistics that are told (None: all), and whether percentiles are kept."""
+    rollup = policy.rollup
+    if rollup is None or not rollup.statistics:
+        return None, True
+    asked = set(percents) - set(rollup.percentiles)  # by a question
+    return frozenset({*rollup.statistics, *map(percentile_key, asked)}), keeps_percentiles(policy)
 
 
 @lru_cache(maxsize=1 << 8)
-def _statistics_of(names: Sequence[str], percents: Sequence[float], told: Sequence[Any]) -> FieldStatistics:
+def _statistics_of(
+    names: Sequence[str],
+    percents: Sequence[float],
+    told: Sequence[Any],
+    asked: tuple[frozenset[str] | None, bool],
+) -> FieldStatistics:
     keys = ("kind", "time_weighted", "max_gap")
     fields = [ValueField.model_construct(**dict(zip(keys, it, strict=True))) for it in told]
-    return {name: registered(percents, field) for name, field in zip(names, fields, strict=True)}
+    return {
+        name: registered(percents, field, _kept(field, *asked))
+        for name, field in zip(names, fields, strict=True)
+    }
+
+
+def _kept(field: ValueField, names: frozenset[str] | None, has_percentiles: bool) -> Kept:
+    """Returns what is kept of a value field, given the names of the statistics that are told."""
+    if names is None:
+        return ALL
+    needed = {part for name in names for part in NAMED.get(name, ())}
+    needed |= set(_OF_PERCENTILES) if has_percentiles else set()
+    has_steps = field.kind in ("counter", "state") or field.time_weighted is not None
+    needed |= set(_OF_STEPS) if has_steps else set()
+    return Kept(names | _KIND_KEYS, frozenset(PARTS) & needed)
 
 
 def is_ordered(fields: FieldStatistics) -> bool:

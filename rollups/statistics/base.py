@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -15,18 +16,59 @@ from bucketwise.buckets.columns import Columns
 
 Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
-#: Count, sum, sum of squares, least and greatest finite number: see `statistics.moments`.
-MomentsState = tuple[int, int, int, float, float]
+#: Count, sum, sum of squares, least and greatest finite number: see `statistics.moments`. None: unknown.
+MomentsState = tuple[int, int | None, int | None, float | None, float | None]
+#: Milliseconds; the bucket's `_id`, as bytes that sort as BSON does; the value with its own bits: -0.0 stays.
+#: Of the value None: unknown.
+Edge = tuple[int, bytes, float | None]
+EdgesState = tuple[Edge, Edge] | tuple[()]  # the first and the last
+#: What a summary's value field holds, if its policy keeps it: bit n of `lacks` says that it doesn't.
+PARTS = ("sum", "squares", "min", "max", "first", "last", "bins", "nonfinite", "nonnumeric")
 S = TypeVar("S", bound=Sized)
+_DOUBLE = struct.Struct("<d")
 
 
 class Column(NamedTuple):
-    """A key of a value field in a summary, and a column in SQL. `is_derived`: merging doesn't need it. Of
-    kind `seconds` is a document of a number each, or null."""
+    """A key of a value field in a summary, and a column in SQL. `is_derived`: merging doesn't need it.
+    `has_silent_zero`: a summary doesn't write a zero. Of kind `seconds` is a document of a number each, or
+    null."""
 
     key: str
     kind: Literal["whole", "number", "instant", "flag", "seconds"]
     is_derived: bool = False
+    has_silent_zero: bool = False
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a policy keeps of a value field. `names`: of the statistics; None: all. `parts`: those of PARTS
+    that summaries hold for them."""
+
+    names: frozenset[str] | None = None
+    parts: frozenset[str] = frozenset(PARTS)
+
+    def shows(self, key: str) -> bool:
+        """Returns whether summaries tell a key: of an instant where they tell what was read then."""
+        return self.names is None or key.removesuffix("_at") in self.names
+
+
+#: Keeps everything.
+ALL = Kept()
+
+
+@dataclass
+class Stored:
+    """A value field of a summary, while it is read."""
+
+    document: Mapping[str, Any]
+    reader: VarintReader
+    version: int  # of the state
+    lacks: int = 0
+    edges: EdgesState = ()  # once they are read
+
+    def holds(self, part: str) -> bool:
+        """Returns whether it holds one of PARTS."""
+        return not self.lacks >> PARTS.index(part) & 1
 
 
 class Statistic(ABC, Generic[S]):
@@ -48,6 +90,7 @@ class Statistic(ABC, Generic[S]):
     #: tells of the reading after its own.
     is_ordered: ClassVar[bool] = False
     looks_ahead: ClassVar[bool] = False
+    kept: Kept = ALL
 
     def states(self, readings: FieldReadings) -> list[S]:
         """Returns the state of each cell."""
@@ -78,12 +121,23 @@ class Statistic(ABC, Generic[S]):
         """Returns the value of each key; null where it takes a finite number and there is none. `moments`: of
         the same field and window."""
 
-    @abstractmethod
-    def pack(self, state: S, writer: VarintWriter) -> None:
-        """Writes what merging needs and the keys don't carry."""
+    def told(self, state: S, moments: MomentsState) -> dict[str, Any]:
+        """Returns the value of each key; null also where the policy leaves it out."""
+        found = self.shown(state, moments)
+        return {key: value if self.kept.shows(key) else None for key, value in found.items()}
+
+    def lacks(self, state: S, count: int) -> Iterator[str]:  # noqa: ARG002
+        """Yields those of PARTS that are its own and that the summary of a state does not hold. `count`: how
+        many finite numbers it is of."""
+        yield from ()
 
     @abstractmethod
-    def unpack(self, reader: VarintReader, document: Mapping[str, Any]) -> S:
+    def pack(self, state: S, writer: VarintWriter, lacks: Set[str]) -> None:
+        """Writes what merging needs and the keys don't carry; nothing where there is no finite number.
+        `lacks`: what the summary does not hold."""
+
+    @abstractmethod
+    def unpack(self, stored: Stored) -> S:
         """Returns the state of a summary's value field. Reads what `pack` wrote. Raises ValueError where the
         summary was made with other settings, and lacks something."""
 
@@ -159,6 +213,10 @@ class VarintWriter:
         kept = value >> zeros
         self.string(kept.to_bytes(kept.bit_length() // 8 + 1, "little", signed=True))
 
+    def double(self, value: float) -> None:
+        """Writes a double, with its own bits."""
+        self.data += _DOUBLE.pack(value)
+
     def string(self, value: bytes) -> None:
         """Writes bytes, with their length in front."""
         self.number(len(value))
@@ -191,6 +249,11 @@ class VarintReader:
         """Returns the next wide number."""
         zeros = self.number()
         return int.from_bytes(self.string(), "little", signed=True) << zeros
+
+    def double(self) -> float:
+        """Returns the next double."""
+        found: float = _DOUBLE.unpack(self._take(_DOUBLE.size))[0]
+        return found
 
     def string(self) -> bytes:
         """Returns the next bytes."""

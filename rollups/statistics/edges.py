@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, Literal
 
 import numpy as np
@@ -11,20 +11,20 @@ from bson.datetime_ms import DatetimeMS
 
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.statistics.base import (
+    ALL,
     Column,
     Doubles,
+    Edge,
+    EdgesState,
     FieldReadings,
     Integers,
+    Kept,
     MomentsState,
     Numbers,
     Statistic,
-    VarintReader,
+    Stored,
     VarintWriter,
 )
-
-#: Milliseconds; the bucket's `_id`, as bytes that sort as BSON does; the value with its own bits: -0.0 stays.
-Edge = tuple[int, bytes, float]
-EdgesState = tuple[Edge, Edge] | tuple[()]  # the first and the last
 
 
 class Edges(Statistic[EdgesState]):
@@ -39,6 +39,9 @@ class Edges(Statistic[EdgesState]):
     table = ("first", "last")
     table_place = 9
     empty = ()
+
+    def __init__(self, kept: Kept = ALL) -> None:
+        self.kept = kept
 
     def build(self, readings: FieldReadings, numbers: Numbers) -> list[EdgesState]:
         """Returns the state of each group of finite numbers."""
@@ -69,32 +72,79 @@ class Edges(Statistic[EdgesState]):
         first, last = state
         return {
             "first": first[2],
-            "first_at": DatetimeMS(first[0]),
+            "first_at": None if first[2] is None else DatetimeMS(first[0]),
             "last": last[2],
-            "last_at": DatetimeMS(last[0]),
+            "last_at": None if last[2] is None else DatetimeMS(last[0]),
         }
 
-    def pack(self, state: EdgesState, writer: VarintWriter) -> None:
-        """Writes the `_id`s of both."""
-        for edge in state or (None, None):
-            writer.string(edge[1] if edge else b"")
+    def pack(self, state: EdgesState, writer: VarintWriter, lacks: Set[str]) -> None:
+        """Writes the `_id`s of both; where they aren't shown, also their times, and values that are kept."""
+        if not state:
+            return
+        first, last = state
+        holds_first, holds_last = "first" not in lacks, "last" not in lacks
+        if not (holds_first and self.kept.shows("first")):
+            writer.signed(first[0])
+            if holds_first:
+                writer.double(first[2])  # type: ignore[arg-type]  # it is held
+        if not (holds_last and self.kept.shows("last")):
+            writer.number(last[0] - first[0])
+            if holds_last:
+                writer.double(last[2])  # type: ignore[arg-type]  # it is held
+        before = b""
+        for edge, holds in ((first, holds_first), (last, holds_last)):
+            if holds:  # `_id`s of buckets of one time have much in common
+                common = _common(before, edge[1])
+                writer.number(common)
+                writer.string(edge[1][common:])
+                before = edge[1]
 
-    def unpack(self, reader: VarintReader, document: Mapping[str, Any]) -> EdgesState:
+    def lacks(self, state: EdgesState, count: int) -> Iterator[str]:  # noqa: ARG002
+        """Yields which of the two its summary does not hold: of such it has only the time."""
+        for edge, part in zip(state, ("first", "last"), strict=bool(state)):
+            if edge[2] is None or part not in self.kept.parts:
+                yield part
+
+    def unpack(self, stored: Stored) -> EdgesState:
         """Returns the state of a summary's value field."""
-        first_id, last_id = reader.string(), reader.string()
+        reader, document = stored.reader, stored.document
+        if stored.version == 1:
+            ids = reader.string(), reader.string()
+            if not document["count"]:
+                return self.empty
+            first_at, last_at = to_ms(document["first_at"]), to_ms(document["last_at"])
+            stored.edges = (first_at, ids[0], document["first"]), (last_at, ids[1], document["last"])
+            return stored.edges
         if not document["count"]:
             return self.empty
-        return (
-            (to_ms(document["first_at"]), first_id, document["first"]),
-            (to_ms(document["last_at"]), last_id, document["last"]),
-        )
+        found: list[tuple[int, float | None]] = []
+        for part, base in (("first", None), ("last", 0)):
+            value = document.get(part)
+            if value is not None and stored.holds(part):
+                found.append((to_ms(document[f"{part}_at"]), value))
+                continue
+            at = reader.signed() if base is None else found[0][0] + reader.number()
+            found.append((at, reader.double() if stored.holds(part) else None))
+        edges, before = list[Edge](), b""
+        for (at, value), part in zip(found, ("first", "last"), strict=True):
+            identity = b""
+            if stored.holds(part):
+                identity = before = before[: reader.number()] + reader.string()
+            edges.append((at, identity, value))
+        stored.edges = edges[0], edges[1]
+        return stored.edges
+
+
+def _common(one: bytes, other: bytes) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _order(edge: Edge) -> tuple[int, bytes, bytes]:
     """Returns a key that orders edges. Bits decide last, so that merging commutes also where two documents
     share one `_id`."""
     at, identity, value = edge
-    return at, identity, struct.pack(">d", value)
+    return at, identity, b"" if value is None else struct.pack(">d", value)
 
 
 def _extreme(numbers: Numbers, times: Integers, ufunc: np.ufunc, step: Literal[1, -1]) -> Integers:

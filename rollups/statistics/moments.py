@@ -6,9 +6,10 @@ integer in those units. It is rounded once, when a person reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Set
 from itertools import pairwise
-from math import inf, isqrt
+from math import inf, isfinite, isqrt
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,16 @@ from numpy.typing import NDArray
 
 from bucketwise.buckets.layouts.layout import positions_in
 from bucketwise.rollups.statistics.base import (
+    ALL,
     Column,
     Doubles,
     FieldReadings,
     Integers,
+    Kept,
     MomentsState,
     Numbers,
     Statistic,
-    VarintReader,
+    Stored,
     VarintWriter,
 )
 
@@ -49,7 +52,7 @@ class Moments(Statistic[MomentsState]):
 
     columns = (
         Column("count", "whole"),
-        Column("sum", "number", is_derived=True),
+        Column("sum", "number"),
         Column("min", "number"),
         Column("max", "number"),
         Column("avg", "number", is_derived=True),
@@ -58,6 +61,9 @@ class Moments(Statistic[MomentsState]):
     table = ("count", "min", "avg", "max", "stddev")
     table_place = 0
     empty = (0, 0, 0, inf, -inf)
+
+    def __init__(self, kept: Kept = ALL) -> None:
+        self.kept = kept
 
     def build(self, readings: FieldReadings, numbers: Numbers) -> list[MomentsState]:  # noqa: ARG002
         """Returns the state of each group of finite numbers."""
@@ -72,33 +78,98 @@ class Moments(Statistic[MomentsState]):
         """Returns the state of both together."""
         count, total, squares, low, high = one
         count_, total_, squares_, low_, high_ = other
-        return count + count_, total + total_, squares + squares_, min(low, low_), max(high, high_)
+        try:
+            return (
+                count + count_,
+                total + total_,  # type: ignore[operator]  # mostly known
+                squares + squares_,  # type: ignore[operator]
+                min(low, low_),  # type: ignore[type-var]
+                max(high, high_),  # type: ignore[type-var]
+            )
+        except TypeError:
+            found = [
+                None if one_ is None or other_ is None else both(one_, other_)
+                for both, one_, other_ in zip(_BOTH, one[1:], other[1:], strict=True)
+            ]
+            return count + count_, *found  # type: ignore[return-value]
 
     def shown(self, state: MomentsState, moments: MomentsState) -> Mapping[str, Any]:  # noqa: ARG002
         """Returns the value of each key."""
         count, added, squared, low, high = state
         if not count:
             return {"count": 0, "sum": 0.0, "min": None, "max": None, "avg": None, "stddev": None}
+        shows = self.kept.shows
+        has_deviation = added is not None and squared is not None and shows("stddev")
         return {
             "count": count,
-            "sum": total(added),
+            "sum": None if added is None else total(added),
             "min": low,
             "max": high,
-            "avg": mean(added, count),
-            "stddev": deviation(added, squared, count),
+            "avg": None if added is None else mean(added, count),
+            "stddev": deviation(added, squared, count) if has_deviation else None,  # type: ignore[arg-type]
         }
 
-    def pack(self, state: MomentsState, writer: VarintWriter) -> None:
-        """Writes the exact sums."""
-        writer.wide(state[1])
-        writer.wide(state[2])
+    def told(self, state: MomentsState, moments: MomentsState) -> dict[str, Any]:
+        """Returns the value of each key; the count is never left out."""
+        return {**super().told(state, moments), "count": state[0]}
 
-    def unpack(self, reader: VarintReader, document: Mapping[str, Any]) -> MomentsState:
+    def lacks(self, state: MomentsState, count: int) -> Iterator[str]:
+        """Yields what its summary does not hold."""
+        for part, found in zip(("sum", "squares", "min", "max"), state[1:], strict=True):
+            if count and (found is None or part not in self.kept.parts):
+                yield part
+
+    def pack(self, state: MomentsState, writer: VarintWriter, lacks: Set[str]) -> None:
+        """Writes the exact sums, the first of them only where it is another than what is shown; and extremes
+        that are needed and not shown."""
+        if not state[0]:
+            return
+        _, added, squared, *extremes = state
+        if added is not None and "sum" not in lacks:
+            is_shown = self.kept.shows("sum") and _is_exact(total(added), added)
+            if self.kept.shows("sum"):
+                writer.number(_SHOWN if is_shown else _WRITTEN)
+            if not is_shown:
+                writer.wide(added)
+        if squared is not None and "squares" not in lacks:
+            writer.wide(squared)
+        for part, extreme in zip(("min", "max"), extremes, strict=True):
+            if extreme is not None and part not in lacks and not self.kept.shows(part):
+                writer.double(extreme)
+
+    def unpack(self, stored: Stored) -> MomentsState:
         """Returns the state of a summary's value field."""
-        sums = reader.wide(), reader.wide()
+        reader, document = stored.reader, stored.document
+        if stored.version == 1:
+            sums = reader.wide(), reader.wide()
+            if not document["count"]:
+                return self.empty
+            return document["count"], *sums, document["min"], document["max"]
         if not document["count"]:
             return self.empty
-        return document["count"], *sums, document["min"], document["max"]
+        added = squared = None
+        if stored.holds("sum"):
+            is_shown = document.get("sum") is not None and reader.number() == _SHOWN
+            added = exact(document["sum"]) if is_shown else reader.wide()
+        if stored.holds("squares"):
+            squared = reader.wide()
+        low, high = (self._extreme(stored, part) for part in ("min", "max"))
+        return document["count"], added, squared, low, high
+
+    @staticmethod
+    def _extreme(stored: Stored, part: str) -> float | None:
+        found: float | None = stored.document.get(part)
+        return stored.reader.double() if found is None and stored.holds(part) else found
+
+
+#: How the exact sum is told: by the key, or behind this byte.
+_SHOWN, _WRITTEN = 0, 1
+#: How sum, squares and extremes of two states become those of both.
+_BOTH: tuple[Callable[[Any, Any], Any], ...] = (operator.add, operator.add, min, max)
+
+
+def _is_exact(shown: float, whole: int) -> bool:
+    return isfinite(shown) and exact(shown) == whole
 
 
 def sums(values: Doubles, starts: Integers) -> list[int]:

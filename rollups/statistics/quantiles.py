@@ -11,24 +11,28 @@ A bin's code is signed and sorts as the values do: 0 is zero, code -c mirrors co
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from decimal import Decimal
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from math import ldexp
+from math import inf, ldexp
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bucketwise.buckets.layouts.layout import positions_in
+from bucketwise.config.policies import percentile_key
 from bucketwise.rollups.statistics.base import (
+    ALL,
     Column,
     Doubles,
     FieldReadings,
     Integers,
+    Kept,
     MomentsState,
     Numbers,
     Statistic,
+    Stored,
     VarintReader,
     VarintWriter,
 )
@@ -70,14 +74,17 @@ class Quantiles(Statistic[Bins]):
     table_place = 1
     empty: ClassVar[Bins] = {}
 
-    def __init__(self, percents: Sequence[float]) -> None:
+    def __init__(self, percents: Sequence[float], kept: Kept = ALL) -> None:
+        self.kept = kept
         self._percents = tuple(percents)
         self.table = tuple(map(percentile_key, percents))
         self.columns = [Column(key, "number", is_derived=True) for key in self.table]
 
     def build(self, readings: FieldReadings, numbers: Numbers) -> list[Bins]:  # noqa: ARG002
         """Returns the bins of each group of finite numbers."""
-        return build(numbers) if self._percents else [self.empty] * numbers.groups
+        return (
+            build(numbers) if self._percents and "bins" in self.kept.parts else [self.empty] * numbers.groups
+        )
 
     def merge(self, one: Bins, other: Bins) -> Bins:
         """Returns the bins of both together."""
@@ -86,37 +93,60 @@ class Quantiles(Statistic[Bins]):
     def shown(self, state: Bins, moments: MomentsState) -> Mapping[str, Any]:
         """Returns the value of each key, within the extremes."""
         count, _, _, low, high = moments
-        if not (count and self._percents):
+        if not (count and self._percents and sum(state.values()) == count):
             return dict.fromkeys(self.table)
+        if low is None or high is None:
+            low, high = -inf, inf
         return dict(zip(self.table, percentiles(state, self._percents, low, high), strict=True))
 
-    def pack(self, state: Bins, writer: VarintWriter) -> None:
-        """Writes ascending codes, each as its distance from the one before: two or three bytes a bin."""
+    def pack(self, state: Bins, writer: VarintWriter, lacks: Set[str]) -> None:
+        """Writes ascending codes, each as its distance from the one before, and with it whether that one
+        counts more than one value: mostly a byte a bin. The last count is what is left."""
+        if not state or "bins" in lacks:
+            return
+        (first, count), *others = sorted(state.items())
         writer.number(len(state))
-        before = 0
-        for code, count in sorted(state.items()):
-            writer.signed(code - before)
-            writer.number(count)
-            before = code
+        writer.signed(first)
+        for code, following in others:
+            writer.number((code - first - 1) << 1 | (count > 1))
+            if count > 1:
+                writer.number(count - 2)
+            first, count = code, following
 
-    def unpack(self, reader: VarintReader, document: Mapping[str, Any]) -> Bins:
-        """Returns the bins of a summary's value field, if percentiles are asked for. Raises ValueError where
-        it keeps none."""
-        found: Bins = {}
-        code = 0
-        for _ in range(reader.number()):
-            code += reader.signed()
-            found[code] = reader.number()
+    def lacks(self, state: Bins, count: int) -> Iterator[str]:
+        """Yields the bins, where its summary has none."""
+        if count and (sum(state.values()) != count or "bins" not in self.kept.parts):
+            yield "bins"
+
+    def unpack(self, stored: Stored) -> Bins:
+        """Returns the bins of a summary's value field, if percentiles are asked for; none where it keeps
+        none. Raises ValueError where one of an earlier version keeps none."""
+        count = stored.document["count"]
+        if stored.version > 1:
+            found = _unpacked(stored.reader, count) if count and stored.holds("bins") else self.empty
+            return found if self._percents else self.empty
+        found, code = {}, 0
+        for _ in range(stored.reader.number()):
+            code += stored.reader.signed()
+            found[code] = stored.reader.number()
         if not self._percents:
             return self.empty
-        if sum(found.values()) != document["count"]:
+        if sum(found.values()) != count:
             raise ValueError("it keeps no percentiles")
         return found
 
 
-def percentile_key(percent: float) -> str:
-    """Returns the key of a percentile: 50.0 → p50, 99.9 → p99_9 (MongoDB takes a dot in a key for a path)."""
-    return "p" + (str(int(percent)) if float(percent).is_integer() else str(percent).replace(".", "_"))
+def _unpacked(reader: VarintReader, left: int) -> Bins:
+    found: Bins = {}
+    bins, code = reader.number(), reader.signed()
+    for _ in range(bins - 1):
+        distance, is_many = divmod(reader.number(), 2)
+        found[code] = reader.number() + 2 if is_many else 1
+        left -= found[code]
+        code += distance + 1
+    if left < 1:
+        raise ValueError("its percentiles are of other numbers")
+    return found | {code: left}
 
 
 def codes(values: Doubles) -> Integers:

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.statistics.base import (
     Doubles,
     FieldReadings,
     Integers,
     Numbers,
     Statistic,
+    Stored,
     VarintReader,
     VarintWriter,
 )
@@ -159,7 +159,7 @@ class Steps(Statistic[StepsState], Generic[T]):
             amount = self.add(amount, self.part(last, after, window))
         return None, first, last, None, amount
 
-    def pack(self, state: StepsState, writer: VarintWriter) -> None:
+    def pack(self, state: StepsState, writer: VarintWriter, lacks: Set[str]) -> None:  # noqa: ARG002
         """Writes how it was made, the readings before and after, and what the steps amount to."""
         if not state:
             return
@@ -174,13 +174,16 @@ class Steps(Statistic[StepsState], Generic[T]):
                 writer.number(abs(neighbour[0] - own[0]))
         self.pack_amount(amount, writer)
 
-    def unpack(self, reader: VarintReader, document: Mapping[str, Any]) -> StepsState:
+    def unpack(self, stored: Stored) -> StepsState:
         """Returns the state of a summary's value field."""
-        if not document["count"]:
+        reader = stored.reader
+        if not stored.document["count"]:
             return self.empty
         if (reader.number(), reader.number()) != (self.code, self.max_gap):
             raise ValueError("`kind`, `time_weighted` or `max_gap` have changed since")
-        first, last = ((to_ms(document[f"{it}_at"]), document[it] + 0.0) for it in ("first", "last"))
+        if any(edge[2] is None for edge in stored.edges):
+            raise ValueError("it was made when the policy left out `first` and `last`")
+        first, last = ((at, value + 0.0) for at, _, value in stored.edges if value is not None)
         before = self._neighbour(reader, first, -1)
         after = self._neighbour(reader, last, 1)
         return before, first, last, after, self.unpack_amount(reader)

@@ -1,8 +1,11 @@
 """Summaries as MongoDB documents: what people read, and beside it what merging needs.
 
-Each value field's sub-document ends with `state`: a byte of version, then what the readable keys of each
-statistic cannot carry (exact sums, the `_id`s of first and last, the percentile bins). Where the policy
-expects an interval, the summary ends with `coverage`: which intervals hold a reading.
+Each value field's sub-document ends with `state`: a byte of version, which parts it lacks, then what the
+readable keys of each statistic cannot carry (exact sums, the `_id`s of first and last, the percentile bins).
+Nulls are left out, but for those of steps, and so are zeros of what is mostly zero. Where the policy expects
+an interval, the summary ends with `coverage`: which intervals hold a reading.
+
+Summaries of version 1 have all keys, nulls and zeros too. They stay as they are until what they tell changes.
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Level, Span
 from bucketwise.rollups.calendar.windows import HOUR, to_ms
 from bucketwise.rollups.statistics import FieldState, FieldStatistics, columns_of, statistics_of
-from bucketwise.rollups.statistics.base import Statistic, VarintReader, VarintWriter
+from bucketwise.rollups.statistics.base import PARTS, Statistic, Stored, VarintReader, VarintWriter
 from bucketwise.rollups.summaries import coverage
 from bucketwise.rollups.summaries.summary import State, closed
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 OPTIONS = DECODED
 
@@ -62,6 +65,21 @@ def series_of(policy: Policy, document: Mapping[str, Any]) -> Series:
     """Returns the series that a summary stands for."""
     found = [value_at(document["_id"]["series"], name) for name in policy.series_names]
     return tuple(int(value) if type(value) is Int64 else value for value in found)
+
+
+def first_instants(policy: Policy, document: Mapping[str, Any]) -> dict[str, int]:
+    """Returns when the first number of each value field was read (milliseconds), where its summary tells."""
+    found = {}
+    for name, kinds in statistics_of(policy).items():
+        told = value_at(document, name)
+        if not isinstance(told, Mapping):
+            continue
+        if told.get("first_at") is not None:
+            found[name] = to_ms(told["first_at"])
+        elif told.get("count") and (stored := _stored(told)) is not None:
+            _moments, (first, _last) = kinds[0].unpack(stored), kinds[1].unpack(stored)
+            found[name] = first[0]
+    return found
 
 
 def is_of_series(policy: Policy, document: Mapping[str, Any]) -> bool:
@@ -133,29 +151,92 @@ def series_document(policy: Policy, series: Series) -> dict[str, Any]:
 
 def _value_document(kinds: Sequence[Statistic[Any]], value: FieldState, shown: FieldState) -> dict[str, Any]:
     """Returns the sub-document of a value field, given its state and what is shown of it."""
-    writer = VarintWriter()
+    writer, count = VarintWriter(), value[0][0]
+    lacks = {part for kind, state in zip(kinds, value, strict=True) for part in kind.lacks(state, count)}
     writer.number(STATE_VERSION)
+    writer.number(sum(1 << PARTS.index(part) for part in lacks))
     for kind, state in zip(kinds, value, strict=True):
-        kind.pack(state, writer)
-    return {**_shown(kinds, shown), "state": bytes(writer.data)}
+        kind.pack(state, writer, lacks)
+    silent = [it.key for it in columns_of(kinds) if it.has_silent_zero]
+    found = {
+        key: it
+        for kind, state in zip(kinds, shown, strict=True)
+        for key, it in kind.told(state, shown[0]).items()
+        if (it is not None or kind.is_ordered) and not (it == 0 and key in silent)
+    }
+    return {**found, "state": bytes(writer.data)}
+
+
+def filled(policy: Policy, document: dict[str, Any]) -> dict[str, Any]:
+    """Returns a summary with all keys of its value fields: null where it does not tell one."""
+    for name, kinds in statistics_of(policy).items():
+        found = value_at(document, name)
+        if isinstance(found, Mapping):
+            _put(document, name, _filled(found, kinds))
+    return document
+
+
+def _filled(found: Mapping[str, Any], kinds: Sequence[Statistic[Any]]) -> dict[str, Any]:
+    columns = columns_of(kinds)
+    if all(it.key in found for it in columns):
+        return dict(found)
+    stored = _stored(found)
+    values: dict[str, Any] = {}
+    for key, _, _, has_silent_zero in columns:
+        is_zero = has_silent_zero and stored is not None and stored.version > 1 and stored.holds(key)
+        values[key] = found.get(key, 0 if is_zero else None)
+    return {**values, **found}
+
+
+def _stored(found: Mapping[str, Any]) -> Stored | None:
+    """Returns a value field to read; None where it has no state."""
+    if not isinstance(found.get("state"), bytes):
+        return None
+    reader = VarintReader(found["state"])
+    version = reader.number()
+    return Stored(found, reader, version, reader.number() if version == STATE_VERSION else 0)
+
+
+def is_like(policy: Policy, level: Level, existing: bytes, computed: bytes) -> bool:
+    """Returns whether a summary that stands tells all that a computed one does, in the same words: it may be
+    of an earlier version, or have statistics that the policy leaves out now."""
+    before, after = (bson.decode(it, OPTIONS) for it in (existing, computed))
+    try:
+        state, window = state_of(before, policy), (to_ms(before["start"]), to_ms(before["end"]))
+        renewed = summary(policy, level, series_of(policy, before), window, state)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return renewed == computed and _parts(policy, before, after) == _parts(policy, after, after)
+
+
+def _parts(policy: Policy, document: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a summary tells under the keys that another one has, but for states."""
+    fields = {}
+    for name in policy.value_names:
+        told = value_at(like, name)
+        held = value_at(document, name)
+        fields[name] = {key: held.get(key) for key in told if key != "state"}
+    heads = {name.split(".")[0] for name in policy.value_names}
+    return {**{key: it for key, it in document.items() if key not in heads}, "values": fields}
 
 
 def _shown(kinds: Sequence[Statistic[Any]], value: FieldState) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for kind, state in zip(kinds, value, strict=True):
-        shown |= kind.shown(state, value[0])
+        shown |= kind.told(state, value[0])
     return shown
 
 
 def _field_state(document: Any, name: str, kinds: Sequence[Statistic[Any]]) -> FieldState:
-    if not isinstance(document, Mapping) or not isinstance(document.get("state"), bytes):
+    stored = _stored(document) if isinstance(document, Mapping) else None
+    if stored is None:
         raise ValueError(f"the summary has no state for {name!r}")
-    reader = VarintReader(document["state"])
-    version = reader.number()
-    if version != STATE_VERSION:
-        raise ValueError(f"the summary's state for {name!r} has version {version}; known is {STATE_VERSION}")
-    value = tuple([kind.unpack(reader, document) for kind in kinds])
-    reader.finish()
+    if not 1 <= stored.version <= STATE_VERSION:
+        raise ValueError(
+            f"the summary's state for {name!r} has version {stored.version}; known is up to {STATE_VERSION}"
+        )
+    value = tuple([kind.unpack(stored) for kind in kinds])
+    stored.reader.finish()
     return value
 
 

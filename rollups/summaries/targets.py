@@ -24,6 +24,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Level, Span
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.context import Guard, majority, transaction
+from bucketwise.rollups.summaries import documents
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000
@@ -69,8 +70,8 @@ def target(database: Database[Document], collection: str) -> Collection[RawBSOND
 class SummaryDiff:
     """How the summaries of some windows differ from what they should be."""
 
-    def __init__(self, database: Database[Document], level: Level) -> None:
-        self._database = database
+    def __init__(self, database: Database[Document], policy: Policy, level: Level) -> None:
+        self._database, self._policy = database, policy
         self.level = level
         self._collection = target(database, level.collection)
         self.replaced: list[tuple[RawBSONDocument, RawBSONDocument]] = []
@@ -101,7 +102,7 @@ class SummaryDiff:
         waiting = dict(computed)
         for raw in narrow(partial(self._existing, windows)):
             name = identity_of(raw)
-            if name in waiting and waiting[name] == raw:
+            if name in waiting and (waiting[name] == raw or self._is_like(raw, waiting[name])):
                 del waiting[name]
                 self.unchanged += name not in outlived
                 self.kept += name in outlived
@@ -122,6 +123,9 @@ class SummaryDiff:
                 self.deleted.append(identity)
         for key, document in waiting.items():
             self.put(key, document)
+
+    def _is_like(self, raw: bytes, computed: bytes) -> bool:
+        return documents.is_like(self._policy, self.level, raw, computed)
 
     def put(self, identity: bytes, document: bytes) -> None:
         """Adds a summary to those that are written; BSON."""

@@ -189,7 +189,7 @@ def _unlike(wanted: Row, summary: Row) -> list[str]:
         found += [
             f"{name}.{key}: {held.get(key)}, not {it}"
             for key, it in value.items()
-            if not _is_same(held.get(key), it)
+            if not _is_same(held.get(key, 0 if key in ("nonfinite", "nonnumeric") else None), it)
         ]
     return found
 

@@ -1614,6 +1614,28 @@ CONTRADICTIONS = [
         "not an IANA time zone",
     ),
     bad(
+        "statistic-unknown",
+        "percentiles = [50, 95]",
+        'percentiles = [50, 95]\nstatistics = ["avg", "mni"]',
+        "policies.ticks.rollup.statistics",
+        'value: "mni"',
+        'there is no statistic "mni"',
+        'did you mean "min"?',
+    ),
+    bad(
+        "statistic-of-no-percentile",
+        "percentiles = [50, 95]",
+        'percentiles = [50, 95]\nstatistics = ["p99"]',
+        "policies.ticks.rollup.statistics",
+        'did you mean "p95"?',
+    ),
+    bad(
+        "statistic-twice",
+        "percentiles = [50, 95]",
+        'percentiles = [50, 95]\nstatistics = ["avg", "avg"]',
+        "avg is listed more than once",
+    ),
+    bad(
         "percentile-range",
         "percentiles = [50, 95]",
         "percentiles = [50, 100]",

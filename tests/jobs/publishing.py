@@ -153,7 +153,7 @@ def _told(summary: Document) -> Document:
     for key in ("start", "end", "count", "timezone"):
         told |= _instant(key, summary[key]) if key in summary else {}
     for name, statistics in (("p", summary["p"]), ("v.size", summary["v"]["size"])):
-        for key, value in statistics.items():
+        for key, value in {"nonfinite": 0, "nonnumeric": 0, **statistics}.items():
             told |= _instant(f"{name}.{key}", value) if key != "state" and value is not None else {}
     return told
 

@@ -105,7 +105,7 @@ def existing(bench: Bench, collection: str) -> dict[tuple[str, datetime], Docume
             "count": one["count"],
             **{key: one["p"][key] for key in ("sum", "first", "last")},
             "numbers": one["book"]["depth"]["count"],
-            "nonnumeric": one["book"]["depth"]["nonnumeric"],
+            "nonnumeric": one["book"]["depth"].get("nonnumeric", 0),
         }
         for one in bench.database[collection].find()
     }

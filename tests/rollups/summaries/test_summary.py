@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.rollups.statistics import moments
-from bucketwise.rollups.summaries import summary
+from bucketwise.rollups.summaries import documents, summary
 from bucketwise.rollups.summaries.summary import State, aggregate
 from tests.rollups.samples import (
     HOUR,
@@ -61,7 +61,7 @@ def test_summaries_equal_plain_python(found: list[Reading], at_once: int, long: 
         aggregated = states(found)
     assert list(aggregated) == list(expected)
     for key, group in expected.items():
-        document = bson.decode(hour_summary(POLICY, ("MDB", 1), 0, aggregated[key]))
+        document = documents.filled(POLICY, bson.decode(hour_summary(POLICY, ("MDB", 1), 0, aggregated[key])))
         assert document["count"] == len(group)
         for at, part in enumerate((document["p"], document["q"]["r"])):
             plain = plain_summary(group, at)

@@ -1,0 +1,187 @@
+"""The slim form of summaries, the one before it, and statistics that a policy leaves out."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import bson
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketwise.config.policies import STATISTIC_NAMES, Policy
+from bucketwise.rollups.calendar.levels import Level
+from bucketwise.rollups.statistics import statistics_of
+from bucketwise.rollups.summaries import documents, summary
+from bucketwise.rollups.summaries.summary import State, aggregate
+from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, hour_summary, readings
+from tests.rollups.version_one import as_version_one
+
+NAMES = [*STATISTIC_NAMES, "p50", "p99_9"]
+SERIES = ("MDB", 7)
+_SUMS, _PERCENTILES = {"sum", "avg", "stddev"}, {"p50", "p99_9"}
+#: Which statistics, if any of them is kept, let two summaries tell one together.
+MADE_OF = {
+    **dict.fromkeys(("sum", "avg"), _SUMS),
+    "stddev": {"stddev"},
+    "min": {"min", *_PERCENTILES},
+    "max": {"max", *_PERCENTILES},
+    **dict.fromkeys(_PERCENTILES, _PERCENTILES),
+}
+#: As release 47 wrote it, of READINGS.
+WRITTEN_BEFORE = base64.b85decode(
+    "t^xo617B%m07d`+00VPna%p9A04e|g00MJ)ZDMb100aO408K<f00V7hbYTDw0000Gb#7^N00#g700009b97;HbN~PV000000"
+    "0002b9rrIZ)^Yr0000@L_z=qZDn*}01p5F01$O<X><Sw0000033GH|a&!Oy0000000009Wo~2ufbKQ`000005Myt3Zgc<z0"
+    "0003Z~zqn000nUZ*^{T00aO400DD#Z2-;8EYFC;;K2cHX>I@j007X4!{EUIZDDu-&CJZq%*+Tt0bzD$0L{!S&xpgo!2xr0W"
+    "MpM_07B&&+9wIkK>=oIa&vS500000008(u31(?>b97%}bN~PV000000004OVRLi<0002ch{NE)32b3=bYEd~06=#e000000"
+    "0D3{FaYA^Yp&)3_&)(~IXPcB0L{$I%*@OPKoD+kZf0q2X>?@(0RR915N>a7Zgp*Ca%p1#000001#@&^bY%cK000000sjXJ&"
+    "CJZq%*-^*9nbsz4;3j~kHYmR6xXA0Jqq^&klJ56XOIyBFf#%$HUyj11p(rj3jrPhECB!maRB!K000AW0Pg?*01#tub#8P30"
+    "ssI20dsY2000000000iKml!OZU6uP0000096$kWVR!%l00000031L8VRmN#00000001070dsU@WMy^$00000000000cL4(b"
+    "94Xz00000031LGW@&PBbYEd~06=#e0000000C@ab94Xz00000031LGY+-YBUtx3rfP@|Z000000dO@i000000000SKml+$I"
+    "bS&d00000001075N>a7W@&C|bY%bl0000GZf|aGb!}yGX=4BZ00005b97;JWdIZa00001vj_nP<q!ce0x&iLFgXF@#RUQY000"
+)
+READINGS = [
+    Reading(3, 0, 0, (1.5, None)),
+    Reading(3, 0, 1000, (3.1, "x")),
+    Reading(6, 0, 9, (2.0, None)),
+    Reading(6, 0, 1_800_000, (-2.25e9, 7.0)),
+    Reading(9, 0, 2_000_000, (math.nan, 7.0)),
+]
+
+
+def policy_with(names: Sequence[str]) -> Policy:
+    assert POLICY.rollup is not None
+    rollup = POLICY.rollup.model_copy(update={"statistics": tuple(names)})
+    return POLICY.model_copy(update={"rollup": rollup})
+
+
+def state_of(found: list[Reading], policy: Policy = POLICY) -> State:
+    return aggregate(columns_of(found), np.array([0, HOUR]), statistics_of(policy))[0][2]
+
+
+def decoded(document: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = bson.decode(document, documents.OPTIONS)
+    return found
+
+
+some = readings.filter(lambda found: any(one.time < HOUR for one in found))
+chosen = st.lists(st.sampled_from(NAMES), min_size=1, unique=True)
+
+
+def test_what_was_written_before_is_read() -> None:
+    state = state_of(READINGS)
+    assert documents.state_of(decoded(WRITTEN_BEFORE), POLICY) == state
+    slim = hour_summary(POLICY, SERIES, 0, state)
+    assert as_version_one(POLICY, slim) == WRITTEN_BEFORE, "tests make older summaries as they were made"
+    told, was = (documents.filled(POLICY, decoded(it)) for it in (slim, WRITTEN_BEFORE))
+    for field in (told["p"], told["q"]["r"], was["p"], was["q"]["r"]):
+        del field["state"]
+    assert told == was
+    assert len(slim) < len(WRITTEN_BEFORE)
+
+
+@given(some)
+def test_both_forms_hold_the_same(found: list[Reading]) -> None:
+    state = state_of(found)
+    slim = hour_summary(POLICY, SERIES, 0, state)
+    older = as_version_one(POLICY, slim)
+    assert documents.state_of(decoded(older), POLICY) == state
+    hour = Level("hourly", "h", None, None)  # type: ignore[arg-type]
+    assert documents.is_like(POLICY, hour, older, slim)
+    changed = decoded(older)
+    changed["p"]["sum"] += 1.0
+    other = bson.encode(changed, codec_options=documents.OPTIONS)
+    is_seen = changed["p"]["sum"] != decoded(older)["p"]["sum"]
+    assert documents.is_like(POLICY, hour, other, slim) is not is_seen
+
+
+@given(some, chosen)
+def test_what_is_left_out_is_null_and_all_else_as_ever(found: list[Reading], names: list[str]) -> None:
+    policy, state = policy_with(names), state_of(found)
+    kept, whole = (
+        documents.filled(it, decoded(hour_summary(it, SERIES, 0, state))) for it in (policy, POLICY)
+    )
+    for field, full in ((kept["p"], whole["p"]), (kept["q"]["r"], whole["q"]["r"])):
+        for key in [it for it in full if it != "state"]:
+            is_told = key == "count" or key.removesuffix("_at") in names
+            assert field[key] == (full[key] if is_told else None), key
+
+
+@given(some, chosen, st.data())
+def test_kept_statistics_merge_to_the_same_bytes(
+    found: list[Reading], names: list[str], data: st.DataObject
+) -> None:
+    """However readings are split into summaries, and whatever is stored in between."""
+    policy = policy_with(names)
+    fields = statistics_of(policy)
+    inside = [Reading(0, 0, it.time, it.values) for it in found if it.time < HOUR]
+    parts = data.draw(st.lists(st.integers(0, 3), min_size=len(inside), max_size=len(inside)))
+    whole = hour_summary(policy, SERIES, 0, state_of(inside, policy))
+    merged: State | None = None
+    for part in data.draw(st.permutations(sorted(set(parts)))):
+        some_of = [it for it, at in zip(inside, parts, strict=True) if at == part]
+        stored = hour_summary(policy, SERIES, 0, state_of(some_of, policy))
+        state = documents.state_of(decoded(stored), policy)
+        merged = state if merged is None else summary.merge(fields, merged, state)
+    assert merged is not None
+    assert hour_summary(policy, SERIES, 0, merged) == whole
+
+
+@given(some, some, chosen, chosen)
+def test_what_one_of_two_summaries_lacks_is_null_in_both_together(
+    one: list[Reading], other: list[Reading], names: list[str], further: list[str]
+) -> None:
+    """A policy has gained or lost statistics between two hours: none of them is told of half the readings."""
+    now = policy_with([*names, *further])
+    fields = statistics_of(now)
+    before = hour_summary(policy_with(names), SERIES, 0, state_of(one))
+    after = hour_summary(now, SERIES, 0, state_of(other))
+    states = [documents.state_of(decoded(it), now) for it in (before, after)]
+    merged = documents.filled(now, decoded(hour_summary(now, SERIES, 0, summary.merge(fields, *states))))
+    has_numbers = [decoded(before)["p"]["count"], decoded(before)["q"]["r"]["count"]]
+    for name, had_some in zip(("p", "q.r"), has_numbers, strict=True):
+        field = documents.value_at(merged, name)
+        for key in ("sum", "avg", "stddev", "min", "max", "p50", "p99_9"):
+            is_known = not had_some or not MADE_OF[key].isdisjoint(names)
+            is_told = key in now.rollup.statistics and (field["count"] or key == "sum")  # type: ignore[union-attr]
+            assert (field[key] is not None) == bool(is_told and is_known), key
+        for key in ("nonfinite", "nonnumeric"):
+            assert (field[key] is not None) == (key in names)
+
+
+@given(some, chosen)
+def test_when_the_first_number_was_read_is_known_whatever_is_told(
+    found: list[Reading], names: list[str]
+) -> None:
+    policy, state = policy_with(names), state_of(found)
+    wanted = documents.first_instants(POLICY, decoded(hour_summary(POLICY, SERIES, 0, state)))
+    assert documents.first_instants(policy, decoded(hour_summary(policy, SERIES, 0, state))) == wanted
+
+
+def test_few_statistics_take_little() -> None:
+    """As docs/bucket-models.md has it."""
+    found = [Reading(at, 0, at * 300_000, (50 + at % 5 / 8, None)) for at in range(12)]
+    sizes = []
+    for names in (("count", "avg", "min", "max"), ()):
+        document = decoded(hour_summary(policy_with(names), SERIES, 0, state_of(found)))
+        sizes.append(len(bson.encode(document["p"], codec_options=documents.OPTIONS)))
+    assert sizes[0] < 0.4 * sizes[1], sizes
+
+
+@pytest.mark.parametrize("cut", range(1, 30, 3))
+def test_a_state_that_is_cut_short_is_told(cut: int) -> None:
+    document = decoded(hour_summary(POLICY, SERIES, 0, state_of(READINGS)))
+    document["p"]["state"] = document["p"]["state"][:-cut]
+    with pytest.raises(ValueError, match=r"end too early|bytes too many|other numbers"):
+        documents.state_of(document, POLICY)
+
+
+def test_names_of_statistics_are_keys_of_summaries() -> None:
+    document = documents.filled(POLICY, decoded(hour_summary(POLICY, SERIES, 0, state_of(READINGS))))
+    keys = {key.removesuffix("_at") for key in chain(document["p"])} - {"state"}
+    assert keys == set(NAMES)
