@@ -100,6 +100,7 @@ CHECKED = (
     Code("deletes-impossible", ("warning",)),
     Code("index-missing", ("warning",)),
     Code("times-unsorted", ("warning",)),
+    Code("ends-unknown", ("warning",)),
     Code("overflow-kind", ("error",)),
     Code("overflow-missing", ("warning",)),
     Code("ttl-conflict", ("error",)),
@@ -314,6 +315,8 @@ class _Check:
                 )
             if not model.indexed_fields:
                 yield self._finding("index-missing", policy.collection, "warning", _UNFINDABLE)
+            elif model.array is not None and not model.tells_last and model.sample_index is None:
+                yield self._endless()
         if policy.overflow is not None:
             place = policy.overflow.collection
             kind = self.here[place]["type"] if place in self.here else None
@@ -339,6 +342,15 @@ class _Check:
             "Let the writer keep a date as well, with an index, and name it in the policy"
         )
         return self._finding("times-unsorted", f"{self.policy.collection}, {fields}", "warning", message)
+
+    def _endless(self) -> Finding:
+        """Returns the finding that buckets are looked into to learn when they end, with what that costs."""
+        message = (
+            "no field tells when a bucket ends, and no index finds the times of its samples: for each day "
+            "that a run looks at, MongoDB looks into each bucket that starts before the day is over, of "
+            f"{self.buckets.count():,} documents. Let the writer keep the last time, and name it as end_field"
+        )
+        return self._finding("ends-unknown", self.policy.collection, "warning", message)
 
     def _index(
         self, collection: str, indexes: Iterable[Mapping[str, Any]], field: str, purpose: str

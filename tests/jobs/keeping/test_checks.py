@@ -231,6 +231,24 @@ def test_times_that_do_not_sort_cost_a_full_read(place: Place, keys: str, fields
     assert f"{place.database.ticks.estimated_document_count():,} documents" in found["message"]
 
 
+@pytest.mark.parametrize(
+    ("keys", "is_told"),
+    [
+        ('sample_time_field = "time"\nsample_time_unit = "+s"', False),
+        ('samples_as = "pairs"', False),
+        ('sample_time_field = "time"\nsample_time_unit = "+s"\nend_field = "last"', True),
+        ('sample_time_field = "time"', True),
+    ],
+)
+def test_ends_that_nothing_tells_cost_a_look_into_each_bucket(place: Place, keys: str, is_told: bool) -> None:
+    model = f'model = "samples"\nsamples_field = "s"\nstart_field = "at"\ntime_unit = "date"\n{keys}'
+    place.write_config(POLICIES.replace('model = "reading"\ntime_field = "at"', model))
+    found = findings(place, "iot").get("ends-unknown")
+    assert (found is None) == is_told
+    count = place.database.iot.estimated_document_count()
+    assert found is None or f"of {count:,} documents" in found["message"]
+
+
 OVERFLOW = """
 [policies.ticks.overflow]
 flag_field = "more"
