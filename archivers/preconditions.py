@@ -27,7 +27,7 @@ from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipt_files import TIME, recorded
 from bucketwise.archivers.stores.base import Missing
 from bucketwise.buckets.decoding.decode import decode
-from bucketwise.buckets.fields.times import MAX_SKEW, as_text
+from bucketwise.buckets.fields.times import MAX_SKEW, as_text, later
 from bucketwise.config.errors import BucketwiseError, HaltedError, UsageError
 from bucketwise.config.models import LAYOUT_KEYS, layout_of
 from bucketwise.config.policies import LevelName, Policy
@@ -63,7 +63,7 @@ def lift_time(context: ArchiveContext, reason: str, by: str) -> datetime:
     """Records that times after `now`, which is the present, were recorded by mistake. Returns the latest of
     them. Raises UsageError where there are none."""
     found = recorded_time(context)
-    if found is None or found <= context.now + MAX_SKEW:
+    if found is None or found <= later(context.now, MAX_SKEW):
         told = "none is recorded" if found is None else f"the latest that is recorded is {as_text(found)}"
         raise UsageError(
             f"resume --time: policy {context.policy.name}: {told}; only a time in the future is lifted. "

@@ -15,7 +15,7 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.offline import record_lifted
 from bucketwise.archivers.expiring.rule import lifted
 from bucketwise.archivers.records.receipts import TOMBSTONE
-from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange
+from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, later
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_range
 from bucketwise.jobs.core.job import Job, Since, Until
@@ -49,7 +49,7 @@ def _undelete(turn: Turn) -> StepResult:
     context = turn.context
     lifting = replace(context, guard=touching(context.database, turn.policy.identity))  # it takes no lease
     days, summaries = len(lift_archived(lifting, turn.within)), lift_tombstones(lifting, turn.within)
-    until = context.now + LIFTED_FOR if days or summaries else None
+    until = later(context.now, LIFTED_FOR) if days or summaries else None
     return StepResult({"days": days, "summaries": summaries, "until": until})
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms, later
 from bucketwise.config.policies import Policy
 from bucketwise.config.times import format_duration
 from bucketwise.rollups.standing import LIFTED_FOR
@@ -92,7 +92,7 @@ class RetentionRule:
     @property
     def tombstone(self) -> Document:
         """Returns a new tombstone, as it is recorded."""
-        return {"at": self.now, "due": self.now + self.grace, "keep": self.text}
+        return {"at": self.now, "due": later(self.now, self.grace), "keep": self.text}
 
     def stage(self, tombstone: Mapping[str, Any] | None) -> Stage:
         """Returns the stage of a recorded tombstone. One made under another `retain.archive` no longer
@@ -114,7 +114,7 @@ class RetentionRule:
         return max(due, self._stays_until(archived))
 
     def _stays_until(self, archived: datetime | None) -> datetime:
-        return (self.now if archived is None else archived) + self.stay
+        return later(self.now if archived is None else archived, self.stay)
 
     def expires_at(
         self, last_ms: int, archived: datetime | None, tombstone: Mapping[str, Any] | None
@@ -123,13 +123,13 @@ class RetentionRule:
         archived then, as `due` takes it."""
         if (due := self.due(tombstone, archived)) is not None:
             return due
-        past = as_date((last_ms // DAY_MS + 1) * DAY_MS) + self.keep
+        past = later(as_date((last_ms // DAY_MS + 1) * DAY_MS), self.keep)
         begun = max(past, self._stays_until(archived), self.now)
         if tombstone is not None and self.stage(tombstone) == "lifted":
             begun = max(begun, tombstone["until"])
-        return begun + self.grace
+        return later(begun, self.grace)
 
 
 def lifted(now: datetime) -> Document:
     """Returns the record that takes the place of a tombstone when it is lifted."""
-    return {"lifted": now, "until": now + LIFTED_FOR}
+    return {"lifted": now, "until": later(now, LIFTED_FOR)}

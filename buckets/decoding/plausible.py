@@ -92,8 +92,9 @@ class Plausible:
 def last_plausible(policy: Policy, now: datetime) -> int:
     """Returns the last time (milliseconds) that a live bucket of a policy may have."""
     latest = None if policy.latest is None else read_latest(policy.latest)
-    last = now + latest if isinstance(latest, timedelta) else latest
-    return LAST_MS if last is None else as_ms(last)
+    if isinstance(latest, timedelta):
+        return min(LAST_MS, as_ms(now) + latest // timedelta(milliseconds=1))
+    return LAST_MS if latest is None else as_ms(latest)
 
 
 def _unit(shape: Shape) -> Unit | None:

@@ -33,6 +33,11 @@ def as_date(ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(max(ms, FIRST_MS), LAST_MS))
 
 
+def later(date: datetime, by: timedelta) -> datetime:
+    """Returns a date so much later, clipped to the years 1 to 9999."""
+    return as_date(as_ms(date) + by // timedelta(milliseconds=1))
+
+
 def as_text(date: datetime) -> str:
     """Returns a date as 2018-06-30T00:00:00Z, without milliseconds, for messages."""
     return date.isoformat(timespec="seconds").replace("+00:00", "Z")

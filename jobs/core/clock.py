@@ -13,6 +13,8 @@ from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import read_instant
 
+#: No run is thought to take place before.
+_FIRST_YEAR = 300
 #: Goes on while the machine sleeps, where the system has such a clock: a lease expires then too.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -56,6 +58,15 @@ def parse_instant(text: str, option: str) -> datetime:
             f"{option}: {text!r} is not a valid timestamp. Use ISO 8601, such as 2018-06-30, "
             "2018-06-30T12:00:00Z or 2018-06-30T14:00:00+02:00"
         ) from None
+
+
+def parse_now(text: str) -> datetime:
+    """Returns the instant that `--now` names. Raises UsageError, also where what a run looks back at may lie
+    before the year 1."""
+    found = parse_instant(text, "--now")
+    if found.year < _FIRST_YEAR:
+        raise UsageError(f"--now: {text!r} is before the year {_FIRST_YEAR}: durations may be 100 years long")
+    return found
 
 
 def whole_milliseconds(instant: datetime) -> datetime:

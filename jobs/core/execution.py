@@ -61,7 +61,7 @@ def make_call(job: Job, given: dict[str, Any], stop: Stop) -> Call:
         command=job.name,
         config=given.get("config"),
         names=tuple(given.get("policy", ())),
-        now=clock.current() if text is None else clock.parse_instant(text, "--now"),
+        now=clock.current() if text is None else clock.parse_now(text),
         is_now_given=text is not None,
         json=given.get("json", False),
         quiet=given.get("quiet", False),

@@ -30,7 +30,7 @@ from bucketwise.buckets.bson.raw import TOLERANT, Batch, as_queried, without_uui
 from bucketwise.buckets.columns import Quarantined, Series
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import Selector, check_selector
-from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms
+from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms, later
 from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.times import format_duration
@@ -135,7 +135,7 @@ def _of_live(policy: Policy, it: Facts, state: BucketState) -> Fate:
     rule = _waiting(archive, it)
     if archive.grace > _NOTHING:
         rule = f'archive.grace = "{format_duration(archive.grace)}": it is copied, and waits'
-    return _pinned(it, Fate(state, rule, "delete", max(due, _later(it.copied, archive.grace))))
+    return _pinned(it, Fate(state, rule, "delete", max(due, later(it.copied, archive.grace))))
 
 
 def _pinned(it: Facts, unpinned: Fate) -> Fate:
@@ -169,10 +169,6 @@ def due_at(archive: Archive, last_ms: int) -> datetime | None:
         batch = archive.batch // _MS
         last_ms = (last_ms // batch + 1) * batch
     return as_date(last_ms + archive.after // _MS)
-
-
-def _later(at: datetime, by: timedelta) -> datetime:
-    return max(at, as_date(as_ms(at) + by // _MS))
 
 
 #: Buckets that are explained for one instant.

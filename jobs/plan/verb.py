@@ -16,7 +16,7 @@ from rich.text import Text
 from bucketwise.archivers.context import ArchiveContext, ArchiveState, DeleteLimit
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import PRECONDITIONS, RollupImpact, dropped, require, rollup_impact
-from bucketwise.buckets.fields.times import as_date
+from bucketwise.buckets.fields.times import as_date, later
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.loading.load import load
 from bucketwise.config.models import LAYOUT_KEYS
@@ -181,10 +181,8 @@ class _Side:
         return cls(policy, [_rule(context, readers, it, stops) for it in INSTANTS.values()], stops)
 
 
-def _rule(
-    context: ArchiveContext, readers: Sequence[Policy], later: timedelta, stops: list[str]
-) -> PolicyRule:
-    then = replace(context, now=context.now + later)
+def _rule(context: ArchiveContext, readers: Sequence[Policy], by: timedelta, stops: list[str]) -> PolicyRule:
+    then = replace(context, now=later(context.now, by))
     return PolicyRule(then, NEVER, NEVER) if stops else rule(then, readers, context.now)
 
 

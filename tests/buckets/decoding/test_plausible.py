@@ -62,6 +62,12 @@ def test_milliseconds_among_seconds_are_too_late() -> None:
     assert "among" not in reason
 
 
+def test_in_the_last_year_nothing_is_too_late() -> None:
+    last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    plausible = Plausible.of(_policy(latest="2d"), last, has_earlier=False)
+    assert decode(_batch([last]), _policy(latest="2d"), plausible=plausible).quarantined == []
+
+
 def test_no_other_unit_is_named_where_none_fits() -> None:
     (reason,) = _reasons(_policy(time_unit="ms"), 5)
     assert "among" not in reason

@@ -266,6 +266,16 @@ def test_an_instant_without_any(untouched: Place, at: str) -> None:
     assert (said["state"], said["buckets"], said["rule"]) == ("gap", [], None)
 
 
+def test_in_the_last_year_there_is_no_later_one(place: Place) -> None:
+    last, kept = "9999-12-31T23:59:59Z", 'hourly = "365d"\narchive = "400d"\n'
+    lines = 'sparse_ok = true\nlatest = "2d"'
+    place.write_config(POLICIES.replace("sparse_ok = true", lines).replace('hourly = "365d"\n', kept))
+    for verb in ("check", "plan", "run", "audit"):
+        assert place(verb, "-p", "ticks", now=last).code == 0, verb
+    said = _said(place, "--at", "2018-06-30T00:00:10Z", now=last)
+    assert said["buckets"][0]["next"] == {"action": "expire", "at": last.replace("Z", ".999Z")}
+
+
 @pytest.mark.proof
 def test_any_id_can_be_written(place: Place) -> None:
     written = [

@@ -99,6 +99,7 @@ def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucke
             ["restore", "-p", "ticks", "--to", "ticks", "--keep-for", "36500d", "--now", "9999-01-01"],
             ["--keep-for 36500d: ", "year 9999"],
         ),
+        (["run", "--now", "0001-01-01"], ["--now", "'0001-01-01'", "the year 300"]),
         (["unpin", "--since", "x"], ["--since", "'x'"]),
         (["coverage", "--by", "week"], ["Invalid value for '--by': 'week' is not one of 'day', 'hour'"]),
         (["pause"], ["--reason TEXT"]),
