@@ -14,8 +14,10 @@ from bucketwise.archivers.preconditions import is_known
 from bucketwise.buckets.fields.times import as_date
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import LEVEL_NAMES, LevelName, Policy
+from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
+from bucketwise.jobs.core.every import Every, Filled, parse_every
 from bucketwise.jobs.core.job import Job, Series, one_policy, parse_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
@@ -26,6 +28,7 @@ from bucketwise.rollups.answers import Answer, Question
 from bucketwise.rollups.answers import summarize as summarize_range
 from bucketwise.rollups.calendar.levels import LEVEL_RULES
 from bucketwise.rollups.calendar.tiling import TilingPiece
+from bucketwise.rollups.grids import GridAnswer, GridQuestion, Point, summarize_grid
 from bucketwise.rollups.progress import rolled_up_through
 from bucketwise.rollups.statistics import table_keys
 
@@ -58,7 +61,7 @@ By = Literal["series", "none"]
 ByWhat = Annotated[By, typer.Option("--by", help="One result per series, or one for all series together.")]
 
 
-def summarize(
+def summarize(  # noqa: PLR0913  (options of the command line)
     call: Call,
     *,
     since: Since,
@@ -66,6 +69,8 @@ def summarize(
     series: Series = None,
     percentiles: Percentiles = None,
     by: ByWhat = "series",
+    every: Every = None,
+    fill: Filled = None,
 ) -> Report:
     """Summarize a range from its summaries.
 
@@ -73,10 +78,13 @@ def summarize(
     read. The range must be made up of whole windows: hours (UTC), days of the policy's time zone, or of the
     further levels that the policy names. Where a part of it is not rolled up yet, or past retention, the
     answer says so and ends with exit code 3.
+
+    With --every it answers step by step, each made up of whole windows. Steps without readings are left out,
+    or with --fill filled up to `max_gap` (7d, unless the policy says otherwise), and marked.
     """
     within = parse_range(since, until)
     percents = None if percentiles is None else _parse_percentiles(percentiles)
-    selector = parse_series(series)
+    selector, length = parse_series(series), parse_every(every, fill)
     policy = one_policy(call)
 
     def do(turn: Turn) -> StepResult:
@@ -85,8 +93,13 @@ def summarize(
         question = Question(within.since, within.until, selector, percents, by_series=by == "series")
         context = turn.context
         check_collections(context.database, policy, context.keys)
-        answer = summarize_range(context.database, policy, question, context.check)
         through = rolled_up_through(context.database, policy)
+        if length is not None:
+            asked = GridQuestion(question, length, fill)
+            grid = summarize_grid(context.database, policy, asked, context.check)
+            body = _grid_body(grid, asked, through)
+            return StepResult(body, INCOMPLETE if grid.missing else 0)
+        answer = summarize_range(context.database, policy, question, context.check)
         return StepResult(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
 
     # It changes nothing, so it needs no lease: dry.
@@ -125,6 +138,32 @@ def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
     }
 
 
+def _grid_body(answer: GridAnswer, asked: GridQuestion, through: int | None) -> dict[str, Any]:
+    names = answer.policy.series_names if asked.question.by_series else []
+    tiling = answer.tiling
+    return {
+        "since": asked.question.since,
+        "until": asked.question.until,
+        "every": format_duration(asked.every),
+        "fill": asked.fill,
+        "rolled_up_through": None if through is None else as_date(through),
+        "windows": {name: tiling.windows(name) for name in _levels(answer.policy)},
+        "summaries": answer.summaries,
+        "complete": not answer.missing,
+        "missing": [_missing(piece) for piece in answer.missing],
+        "percentiles": list(answer.percentiles),
+        "series": [
+            {"series": dict(zip(names, series, strict=True)), "points": list(map(_point, points))}
+            for series, points in answer.series
+        ],
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    start, end = map(as_date, point.span)
+    return {"start": start, "end": end, "filled": point.is_filled, **point.statistics}
+
+
 def _levels(policy: Policy) -> list[LevelName]:
     """Returns the levels, the coarsest first. Days and hours are always included."""
     made = policy.rollup.targets if policy.rollup else {}
@@ -139,15 +178,18 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a row for each series and value field; below, what the answer rests on and what it lacks."""
     tables: list[RenderableType] = []
     for body in (result.body for result in results if result.body):
-        told = {key for one in body["series"] for value in one["values"].values() for key in value}
+        has_steps = "every" in body
+        rows = [(one, it) for one in body["series"] for it in (one["points"] if has_steps else [one])]
+        told = {key for _, row in rows for value in row["values"].values() for key in value}
         keys = table_keys(body["percentiles"], told)
-        table = Grid("Summary", ("series", "field", *keys))
-        for one in body["series"]:
+        head = ("series", "start", "filled") if has_steps else ("series",)
+        table = Grid("Summary", (*head, "field", *keys))
+        for one, row in rows:
             series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
-            for name, value in one["values"].items():
-                table.add_row(
-                    Text(printable(series)), Text(name), *(statistic(value.get(key)) for key in keys)
-                )
+            step = [instant(row["start"]), "yes" if row["filled"] else ""] if has_steps else []
+            for name, value in row["values"].items():
+                shown = (statistic(value.get(key)) for key in keys)
+                table.add_row(Text(printable(series)), *map(Text, step), Text(name), *shown)
         *counted, last = (f"{count:,} {LEVEL_RULES[level].noun}" for level, count in body["windows"].items())
         basis = f"{', '.join(counted)} and {last} ({body['summaries']:,} summaries)"
         span = f"{instant(body['since'])} to {instant(body['until'])}"
@@ -165,6 +207,7 @@ JOB = Job(
         "bucketwise summarize -p ticks --series symbol=MDB --since 2018-06-30T09 --until 2018-06-30T17 "
         "--percentiles 50,99.9",
         "bucketwise summarize -p iot --since 2018-06-01 --until 2018-07-01 --by none --json",
+        "bucketwise summarize -p iot --since 2018-06-30 --until 2018-07-01 --every 1h --fill previous",
     ),
     reads_departed=True,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial, reduce
@@ -33,7 +33,7 @@ from bucketwise.rollups import progress
 from bucketwise.rollups.calendar.levels import Level, Span, aligned_levels
 from bucketwise.rollups.calendar.tiling import Tiling, TilingPiece, existing_windows, instant, tile
 from bucketwise.rollups.calendar.windows import HIGHEST, HOUR, LOWEST, span_ms, to_ms
-from bucketwise.rollups.standing import Removed, removed_summaries
+from bucketwise.rollups.standing import removed_summaries
 from bucketwise.rollups.statistics import is_ordered, keeps_percentiles, statistics_of
 from bucketwise.rollups.summaries import coverage, documents
 from bucketwise.rollups.summaries.summary import State, closed, merge
@@ -120,7 +120,7 @@ def summarize(
     as possible: see `Answer.tiling`.
     """
     check_selector(policy, question.series)
-    percents = _percentiles(policy, question.percentiles)
+    percents = percentiles_of(policy, question.percentiles)
     start, end = question.range
     loaded = progress.load(database, policy)
     levels = {level.name: level for level in aligned_levels(policy)}
@@ -130,7 +130,7 @@ def summarize(
     count, steps = 0, is_ordered(fields)  # steps are those of one series
     for piece in tiling.pieces:
         level, selector = levels[piece.level], question.series
-        for found, state in _states(database, policy, level, piece, selector, percents):
+        for _, found, state in states_in(database, policy, level, piece, selector, percents):
             name = found if question.by_series or steps else ()
             key = series_key(name)
             merged[key] = (name, merge(fields, merged[key][1], state) if key in merged else state)
@@ -141,14 +141,14 @@ def summarize(
     if not question.by_series and shown:
         shown = [((), reduce(partial(merge, fields), (state for _, state in shown)))]
     states = sorted(shown, key=lambda it: series_order(it[0]))
-    used = [level for level in levels.values() if tiling.windows(level.name)]
-    removed = list(_removed(removed_summaries(database, policy, used), tiling))
+    removed = list(removed_within(database, policy, tiling))
     return Answer(policy, start, end, percents, tiling, count, states, removed)
 
 
-def _removed(found: Iterable[Removed], tiling: Tiling) -> Iterator[TilingPiece]:
+def removed_within(database: Database[Document], policy: Policy, tiling: Tiling) -> Iterator[TilingPiece]:
     """Yields the stretches of which somebody has removed summaries, by UTC months."""
-    for it in found:
+    used = [level for level in aligned_levels(policy) if tiling.windows(level.name)]
+    for it in removed_summaries(database, policy, used):
         again = "their readings are gone" if it.is_lost else "a run makes again what readings give"
         reason = f"{it.summaries:,} {it.level.name} summaries were removed by somebody: {again}"
         for piece in tiling.pieces:
@@ -157,7 +157,9 @@ def _removed(found: Iterable[Removed], tiling: Tiling) -> Iterator[TilingPiece]:
                 yield TilingPiece(start, end, piece.level, 0, reason)
 
 
-def _percentiles(policy: Policy, requested: Sequence[float] | None) -> tuple[float, ...]:
+def percentiles_of(policy: Policy, requested: Sequence[float] | None) -> tuple[float, ...]:
+    """Returns the percentiles that are asked for; None: those of the policy. Raises UsageError where there
+    are none such."""
     if requested is None:
         return policy.rollup.percentiles if policy.rollup else ()
     for percent in requested:
@@ -176,14 +178,15 @@ def _percentiles(policy: Policy, requested: Sequence[float] | None) -> tuple[flo
     return tuple(dict.fromkeys(requested))
 
 
-def _states(
+def states_in(
     database: Database[Document],
     policy: Policy,
     level: Level,
     piece: TilingPiece,
     selector: Selector,
     percents: Sequence[float],
-) -> Iterator[tuple[Series, State]]:
+) -> Iterator[tuple[int, Series, State]]:
+    """Yields when the windows of a piece begin, their series, and their states."""
     collection: Collection[Document] = database.get_collection(
         level.collection, codec_options=documents.OPTIONS
     )
@@ -207,7 +210,7 @@ def _states(
             state = documents.state_of(found, policy, percents)
         except ValueError as error:
             raise _unusable(collection, found, str(error)) from error
-        yield series, state
+        yield start, series, state
 
 
 def _unusable(collection: Collection[Document], found: Mapping[str, Any], why: str) -> BucketwiseError:

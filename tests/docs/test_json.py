@@ -120,6 +120,8 @@ _HOLD = [
     "--reason", "Litigation 17/2018",
 ]  # fmt: skip
 
+_DAY = ["--since", "2018-06-30", "--until", "2018-07-01"]
+
 #: The steps after which a command is called, and its options.
 BEFORE: dict[str, tuple[tuple[Step, ...], list[str]]] = {
     "check": ((), []),
@@ -146,7 +148,8 @@ BEFORE: dict[str, tuple[tuple[Step, ...], list[str]]] = {
     "audit": ((), []),
     "status": (("run",), []),
     "failed": ((), ["--failed"]),
-    "summarize": (("run",), ["--since", "2018-06-30", "--until", "2018-07-01"]),
+    "summarize": (("run",), _DAY),
+    "summarize-every": (("run",), [*_DAY, "--every", "6h", "--fill", "previous"]),
     "readings": (("run",), ["--output", "ticks.csv"]),
     "coverage": (("run",), []),
     "explain": (("run",), ["--at", "2018-06-30"]),
@@ -201,7 +204,9 @@ def test_shown_as_printed(place: Place, verb: str) -> None:
         _fail(place)  # a view is not put back as it was
     now = "2018-08-31T12:00:00Z" if verb == "archive" else "2018-09-01T00:00:00Z"
     chosen = [] if verb == "retire" else ["-p", "ticks"]
-    printed = place("status" if verb == "failed" else verb, "--json", *chosen, *options, now=now)
+    printed = place(
+        "status" if verb == "failed" else verb.split("-")[0], "--json", *chosen, *options, now=now
+    )
     if verb == "failed":
         place.database.drop_collection("ticks_daily")
     assert set(printed.json) - {"findings", "error", *_CIRCUMSTANCES} == {

@@ -191,3 +191,31 @@ def test_it_wants_one_policy_and_no_lease(place: Place) -> None:
     before = place.everything()
     assert place("summarize", "-p", "iot", *DAY).code == 3
     assert place.everything() == before
+
+
+@after("run -p ticks")
+def test_an_even_grid(place: Place) -> None:
+    ran = place("summarize", "-p", "ticks", *DAY, "--every", "2h", "--json")
+    assert ran.code == 0
+    (one,) = ran.policy("ticks")["series"]
+    assert [(it["start"], it["count"], it["filled"]) for it in one["points"]] == [
+        ("2018-06-30T00:00:00Z", 7200, False),
+        ("2018-06-30T02:00:00Z", 3600, False),
+    ]
+    shown = place("summarize", "-p", "ticks", *DAY, "--every", "12h", "--fill", "previous")
+    filled = [line for line in shown.out.splitlines() if "yes" in line]
+    assert (shown.code, len(filled)) == (0, 1)
+    assert "2018-06-30" in filled[0] and "57.375" in filled[0]
+    refused = {
+        ("--every", "15m"): "hourly",
+        ("--fill", "null"): "--every",
+        ("--every", "soon"): "not a duration",
+        ("--every", "0m"): "write a length",
+        ("--every", "forever"): "write a length",
+        ("--every", "1h", "--fill", "spline"): "--fill",
+        ("--every", "1h", "--fill", "linear", "--by", "none"): "leave out --by none",
+        ("--every", "9h"): "--until",
+    }
+    for options, fragment in refused.items():
+        ran = place("summarize", "-p", "ticks", *DAY, *options)
+        assert (ran.code, fragment in ran.err) == (2, True), ran

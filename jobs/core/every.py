@@ -1,0 +1,42 @@
+"""The options of answers on an even grid: how long its steps are, and what fills them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from bucketwise.config.errors import UsageError
+from bucketwise.config.problems import InvalidValueError
+from bucketwise.config.times import parse_duration
+from bucketwise.rollups.filling import Fill
+
+Every = Annotated[
+    str | None,
+    typer.Option("--every", metavar="DURATION", help="Answer on an even grid of such steps: 15m, 1d."),
+]
+
+
+Filled = Annotated[
+    Fill | None,
+    typer.Option("--fill", help="What steps without readings show: the value before, one between, or null."),
+]
+
+
+def parse_every(every: str | None, fill: Fill | None) -> timedelta | None:
+    """Returns the length of the steps of a grid; None where none is asked for. Raises UsageError where it is
+    no length, or where there is something to fill and no grid."""
+    if every is None:
+        if fill is not None:
+            raise UsageError(
+                f"--fill {fill} fills steps: say how long they are with --every, such as --every 15m"
+            )
+        return None
+    try:
+        length = parse_duration(every)
+    except InvalidValueError as error:
+        raise UsageError(f"--every {every}: {error.fault.message}; {error.fault.remedy}") from None
+    if not length:
+        raise UsageError(f"--every {every}: write a length such as 15m, 1h or 1d")
+    return length
