@@ -179,7 +179,7 @@ class Packed:
 
 def pack(buckets: BucketSet) -> Packed:
     """Takes buckets apart, at least one. Raises ValueError where `decode` quarantines one."""
-    policy, decoded = buckets.policy, buckets.decoded
+    policy, decoded = buckets.policy, buckets.whole
     if decoded.quarantined:
         raise ValueError(f"a bucket that breaks its model can't be packed: {decoded.quarantined[0]}")
     columns = decoded.columns

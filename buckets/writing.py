@@ -137,7 +137,7 @@ def exact_of(
     """Returns the readings of sound buckets that lie in the span, in the order of their `_id`s, and of each
     what sorts as that `_id` does; `table` gets their series. Notes in `losses` what can't be carried: fields
     of the buckets that begin in the span."""
-    decoded = decode(batch, policy)
+    decoded = decode(batch, policy, cut_from=None)
     columns, total = decoded.columns, len(decoded.columns.time)
     for bucket in decoded.quarantined:
         losses.broken[extended_json(bucket.id)] = f"{bucket.field}: {bucket.reason}"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined
+from bucketwise.buckets.decoding.cut import LONG, CutBucket, cut_buckets, groups_of
 from bucketwise.buckets.decoding.local import local_times
 from bucketwise.buckets.decoding.order import RowPlaces, column, place
 from bucketwise.buckets.decoding.plausible import Plausible
@@ -95,8 +96,18 @@ class BucketSet:
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.present is not None)
         alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]
+        alone += [2 * len(piece.units) for piece in pieces if piece.places is not None]  # once it is packed
         layouts = sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
         return cells_of(self.readings + room * 3 // 4, len(self.batch), self.policy) + layouts
+
+    @property
+    def whole(self) -> Decoded:
+        """Returns the buckets as columns, with each in one piece, as it is packed."""
+        if any(piece.places is not None for piece in self.decoded.pieces):
+            self.__dict__["decoded"] = decode(
+                self.batch, self.policy, plausible=self.plausible, cut_from=None
+            )
+        return self.decoded
 
     def forget(self) -> None:
         """Frees the columns. They are decoded again when next asked for."""
@@ -120,12 +131,17 @@ def cells_of(readings: int, buckets: int, policy: Policy) -> int:
 
 
 def decode(
-    batch: Batch, policy: Policy, unions: Unions | None = None, plausible: Plausible | None = None
+    batch: Batch,
+    policy: Policy,
+    unions: Unions | None = None,
+    plausible: Plausible | None = None,
+    cut_from: int | None = LONG,
 ) -> Decoded:
     """Returns all readings of a batch, in the order that `Columns` promises. `unions` that fitted before are
     tried first; what is decoded with them can't be packed. `plausible`: the times that live buckets may
-    have."""
+    have. `cut_from`: see `cut_buckets`; a bucket that was cut up can't be packed either."""
     faults, model = Faults(len(batch)), model_of(policy)
+    cuts = cut_buckets(batch, policy, cut_from)
     table = SeriesTable()
     series = np.zeros(len(batch), dtype=np.int32)
     span = BucketSpans.unknown(len(batch))
@@ -133,35 +149,29 @@ def decode(
     pieces: list[ReadingGroup] = []
     lacks_overflow = np.zeros(len(batch), dtype=np.bool_)
     without_id: set[int] = set()
-    for group in group_by_layout(batch.main, model.union_rules, unions):
-        identity = group.layout.get(("_id",))
-        keys.append((group.members, sort_keys(group, identity)))
-        rows, reason = unnameable(group, identity)
-        faults.add(group.members[rows], "_id", reason)
-        without_id.update(group.members[rows].tolist())
+    for group, cut in groups_of(batch.main, policy, unions, cuts):
+        keys.append((group.members, _named(group, faults, without_id)))
         try:
             lacks_overflow[group.members] = flagged(group, policy)
             shape = model.shape(group.layout)
             series[group.members], breaches = table.of_group(group, policy)
+            samples = [] if cut is None else _samples(cut, group, shape, policy)
         except Breach as breach:
             faults.add(group.members, breach.field, breach.reason)
             continue
         for row, row_breach in breaches.items():
             faults.add(group.members[row : row + 1], row_breach.field, row_breach.reason)
         times = shape.read_times(group)
-        span.fill(group, shape, times, faults)
+        span.fill(group, shape, times if cut is None else _joined(samples, cut.samples), faults)
         times = shape.after(span.first[group.members]) if times is None else times
-        pieces.append(_piece(group, shape, group.members, times, policy, overflow=False))
+        pieces += [_piece(group, shape, group.members, times, policy, overflow=False), *samples]
     lacks_overflow[batch.owner] = False
     pieces += _overflow(batch, lacks_overflow, span, policy, faults, unions)
     of_readings = _series_of_readings(table, pieces, series, policy, faults)
-    for piece in pieces:
-        check_times(piece, span, policy, faults)
-        check_values(piece, policy, faults)
-        if plausible is not None:
-            plausible.check(piece, faults)
-    check_totals(pieces, faults)
+    _check(pieces, span, policy, plausible, faults)
     local = local_times(pieces, policy, faults)
+    if not cuts.keys().isdisjoint(faults.reasons):  # a fault is named by its place in the whole
+        return decode(batch, policy, unions, plausible, cut_from=None)
     quarantined = _quarantined(batch, faults, span, without_id)
     decoded = _assemble(
         policy, table, series, span, _by_bucket(keys, len(batch)), pieces, faults, quarantined
@@ -265,6 +275,52 @@ def _piece(
     worded = wordings(policy)
     values = {name: read_values(group, shape.values[name], worded.get(name)) for name in policy.value_names}
     return ReadingGroup(group, shape, units, overflow, times, values, shape.present(group))
+
+
+def _named(group: Group, faults: Faults, without_id: set[int]) -> NDArray[np.bytes_]:
+    """Returns the `_id`s of documents as bytes that sort as BSON sorts them."""
+    identity = group.layout.get(("_id",))
+    rows, reason = unnameable(group, identity)
+    faults.add(group.members[rows], "_id", reason)
+    without_id.update(group.members[rows].tolist())
+    return sort_keys(group, identity)
+
+
+def _samples(cut: CutBucket, group: Group, shape: Shape, policy: Policy) -> list[ReadingGroup]:
+    """Returns the samples of a bucket that is cut up. Raises Breach."""
+    model, starts = model_of(policy), shape.starts(group)
+    found = []
+    for part in cut.groups():
+        inner = model.overflow_shape(part.layout)
+        count = len(part.members)
+        times = inner.read_counted(part, None if starts is None else np.repeat(starts, count))
+        units = np.repeat(group.members, count)
+        piece = _piece(part, inner, units, times, policy, overflow=False)
+        found.append(piece._replace(places=part.members))
+    return found
+
+
+def _joined(samples: list[ReadingGroup], count: int) -> NDArray[np.int64]:
+    """Returns the times of all samples of a bucket, (1, count)."""
+    times = np.empty((1, count), dtype=np.int64)
+    for piece in samples:
+        times[0, piece.places] = piece.time[:, 0]
+    return times
+
+
+def _check(
+    pieces: list[ReadingGroup],
+    span: BucketSpans,
+    policy: Policy,
+    plausible: Plausible | None,
+    faults: Faults,
+) -> None:
+    for piece in pieces:
+        check_times(piece, span, policy, faults)
+        check_values(piece, policy, faults)
+        if plausible is not None:
+            plausible.check(piece, faults)
+    check_totals(pieces, faults)
 
 
 def _by_bucket(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int) -> NDArray[np.bytes_]:

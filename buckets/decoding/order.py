@@ -47,9 +47,7 @@ def place(
     if not pieces:
         return [], offsets
     ranks = np.concatenate([rank[piece.units] for piece in pieces])
-    order = np.concatenate(
-        [piece.group.members + 1 if piece.overflow else np.zeros(len(piece.units), int) for piece in pieces]
-    )
+    order = np.concatenate([_order(piece) for piece in pieces])
     lengths = np.concatenate([piece.lengths for piece in pieces])
     lengths[ranks < 0] = 0
     sequence = np.lexsort((order, ranks))
@@ -64,6 +62,13 @@ def place(
     is_sound = ranks >= 0
     np.cumsum(np.bincount(ranks[is_sound], lengths[is_sound], buckets), out=offsets[1:], dtype=np.int64)
     return places, offsets
+
+
+def _order(piece: ReadingGroup) -> NDArray[np.int64]:
+    """Returns the order of documents among those of their buckets."""
+    if piece.places is not None:
+        return piece.places + 1
+    return piece.group.members + 1 if piece.overflow else np.zeros(len(piece.units), dtype=np.int64)
 
 
 def _chosen(piece: ReadingGroup, sound: NDArray[np.bool_]) -> NDArray[np.int64] | None:

@@ -40,6 +40,7 @@ class ReadingGroup(NamedTuple):
     time: Times  # n × k
     values: dict[str, tuple[NDArray[np.float64], NDArray[np.uint8]]]  # n × k: value, kind
     present: Flags | None  # n × k: of a union, which readings a document holds
+    places: NDArray[np.int64] | None = None  # n: of documents that hold one sample of a bucket, which
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -87,7 +88,7 @@ class BucketSpans(NamedTuple):
         elif shape.bounds is not None:
             assert times is not None
             first, last = _bounds(group, shape, times)
-            _check_bounds(group, shape, first, last, faults)
+            _check_bounds(group, shape, (first, last), times, faults)
         else:
             assert shape.times is not None and times is not None
             first = last = times[:, 0]
@@ -140,15 +141,18 @@ def _check_start(group: Group, shape: Shape, first: Times, faults: Faults) -> No
     )
 
 
-def _check_bounds(group: Group, shape: Shape, first: Times, last: Times, faults: Faults) -> None:
+def _check_bounds(
+    group: Group, shape: Shape, span: tuple[Times, Times], readings: Times, faults: Faults
+) -> None:
     assert shape.bounds is not None
+    first, last = span
     for times, element in zip((first, last), shape.bounds, strict=True):
         if element is not None:
             _check_present(group.members, times, element, shape.own_form, faults)
     start, end = shape.bounds
     if start is None and end is None:
         held = shape.present(group)
-        empty = np.full(len(first), not shape.readings) if held is None else ~held.any(axis=1)
+        empty = np.full(len(first), not readings.shape[1]) if held is None else ~held.any(axis=1)
         faults.add(group.members[empty], shape.holder, _UNTOLD)
     reverse = np.flatnonzero(first > last)
     reason = "the bucket's first time {} is after its last {}"
@@ -272,7 +276,7 @@ def _with_overflow(pieces: list[ReadingGroup], size: int, figures: list[Figures]
     for piece, figure in zip(pieces, figures, strict=True):
         np.add.at(whole, piece.units, figure)
         if not piece.overflow:
-            own[piece.units] = figure
+            np.add.at(own, piece.units, figure)
     return [own, whole]
 
 

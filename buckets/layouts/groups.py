@@ -103,6 +103,11 @@ def _by_length(
         fruitless += len(unmatched or ()) > before
 
 
+def groups_of_one_length(members: Members, matrix: Bytes2D) -> Iterator[Group]:
+    """Yields documents of one length, a row each, by their layouts."""
+    yield from _of_one_length(members, matrix, None, None, None)
+
+
 def _of_one_length(
     members: Members,
     matrix: Bytes2D,

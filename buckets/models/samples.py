@@ -70,8 +70,9 @@ class SamplesModel(BucketModel[SamplesPolicy]):
         )
 
     def _overflow_shape_in(self, layout: Layout) -> Shape:
-        assert self.policy.overflow is not None
-        return self.samples.shape(layout, split(self.policy.overflow.samples_field), self.reading_form)
+        overflow = self.policy.overflow  # without any, these are samples that a long bucket was cut into
+        array = self.array if overflow is None else split(overflow.samples_field)
+        return self.samples.shape(layout, array, self.reading_form)
 
     def _containers(self, paths: Iterable[Path]) -> Containers:
         return super()._containers(paths)._replace(pairs=self.samples.kind == ARRAY)

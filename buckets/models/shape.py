@@ -87,12 +87,27 @@ class Shape:
 
     def read_times(self, group: Group) -> NDArray[np.int64] | None:
         """Returns the times of the readings, n × k milliseconds; None where they follow from the start."""
-        if self.times is None or not isinstance(self.form, ElapsedForm):
-            return None if self.times is None else self.form.read(group, self.times)
+        if self.times is None:
+            return None
+        return self.read_counted(group, self.starts(group))
+
+    def starts(self, group: Group) -> NDArray[np.int64] | None:
+        """Returns the start of each document, (n,), that the times of its samples count from; None where they
+        don't."""
+        if not isinstance(self.form, ElapsedForm):
+            return None
         start = self.bounds and self.bounds[0]
         assert start is not None
-        starts = self.own_form.read(group, [(start,)])[:, 0]
-        return self.form.since(starts, self.form.read(group, self.times))
+        return self.own_form.read(group, [(start,)])[:, 0]
+
+    def read_counted(self, group: Group, starts: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        """Returns the times of samples, n × k milliseconds. `starts`: (n,), what they count from, if they
+        do."""
+        assert self.times is not None
+        times = self.form.read(group, self.times)
+        if starts is None or not isinstance(self.form, ElapsedForm):
+            return times
+        return self.form.since(starts, times)
 
     def after(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the times of readings that follow from each document's start, (n, k), milliseconds."""

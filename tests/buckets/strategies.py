@@ -577,9 +577,9 @@ def _totals(draw: Draw, policy: Any, bucket: Bucket) -> list[tuple[str, Value]]:
 
 
 @st.composite
-def cases(draw: Draw) -> Case:
-    """A policy, and some buckets of several shapes."""
-    policy = draw(policies(draw(st.sampled_from(["reading", "slots", "samples", "timeseries"]))))
+def cases(draw: Draw, *models: str) -> Case:
+    """A policy, of one of these models or of any, and some buckets of several shapes."""
+    policy = draw(policies(draw(st.sampled_from(models or ["reading", "slots", "samples", "timeseries"]))))
     found: list[Bucket] = []
     for _ in range(draw(st.integers(1, 3))):
         identities = draw(st.lists(ids, min_size=1, max_size=3))
