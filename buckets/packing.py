@@ -8,7 +8,8 @@ row's value back gives the very same bits in every document of its group; all el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -165,6 +166,9 @@ class Rows:
     time: NDArray[np.int64]  # n: milliseconds
     values: dict[str, NDArray[np.float64]]  # n
     present: dict[str, NDArray[np.bool_]]  # n: is there a number
+    marks: Mapping[str, NDArray[np.bool_]] = dataclasses.field(
+        default_factory=dict
+    )  # n: further columns, by name
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -14,18 +15,24 @@ import typer
 from rich.console import RenderableType
 
 from bucketwise.archivers.preconditions import OF_READERS
-from bucketwise.archivers.reading.formats import Format, write
+from bucketwise.archivers.reading.formats import Format, RowSource, write
+from bucketwise.archivers.reading.gridded import GriddedReadings, Instants, reach_of
 from bucketwise.archivers.reading.readings import Readings
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, TimeRange, as_date
 from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
+from bucketwise.jobs.core.every import Every, Filled, parse_every
 from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, quarantine_body
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
 from bucketwise.jobs.output.tables import job_table, leftover_lines, report_quarantined
+from bucketwise.rollups.calendar.windows import span_ms, to_ms
 from bucketwise.rollups.context import ProgressListener
+from bucketwise.rollups.filling import FILLINGS, Fill, Filling, gaps
 
 How = Annotated[
     Format, typer.Option("--format", help="Output format: CSV, JSON (one object per line) or Parquet.")
@@ -40,7 +47,7 @@ Output = Annotated[
 ]
 
 
-def readings(
+def readings(  # noqa: PLR0913  (options of the command line)
     call: Call,
     *,
     series: Series = None,
@@ -48,31 +55,39 @@ def readings(
     until: Until = None,
     form: How = Format.csv,
     output: Output = None,
+    every: Every = None,
+    fill: Filled = None,
 ) -> Report:
     """Print the readings of a range.
 
     From the collection and from the archive as one, each once, in the order of time; nothing is restored.
     They go to stdout, or to a file. Where a bucket breaks its model, its readings are not among them: it is
     reported, and the exit code is 3.
+
+    With --every and --fill: what each series was at each instant of an even grid. What is filled is marked.
     """
     within = parse_range(since, until)
     selector = parse_series(series)
     _check(call, form, output)
+    grid = _parse_grid(within, every, fill)
     policy = one_policy(call)
 
     def do(turn: Turn) -> StepResult:
-        context = turn.context
+        context, reach = turn.context, _reach(policy, grid)
         found = Readings(
             context.database,
             policy,
             context.store,
-            since=within.since,
-            until=within.until,
+            since=within.since and _moved(within.since, -reach[0]),
+            until=within.until and _moved(within.until, reach[1]),
             series=selector,
             check=context.check,
             keys=context.keys,
         )
-        count = _deliver(found, form, output, context.progress)
+        source: RowSource = found
+        if grid is not None:
+            source = GriddedReadings(found, grid.instants, grid.filling, gaps(policy))
+        count = _deliver(source, form, output, context.progress)
         body = {
             "format": form.value,
             **({} if output is None else {"output": str(output)}),
@@ -91,6 +106,37 @@ def readings(
     return Report(call.command, call.now, results, [] if output is None else readings_tables(results))
 
 
+@dataclass(frozen=True)
+class _Grid:
+    instants: Instants
+    filling: Filling
+
+
+def _parse_grid(within: TimeRange, every: str | None, fill: Fill | None) -> _Grid | None:
+    """Returns the grid that is asked for; None where none is. Raises UsageError where it has no ends, or is
+    not to be filled."""
+    length = parse_every(every, fill)
+    if length is None:
+        return None
+    if fill is None:
+        raise UsageError(
+            f"--every {every}: say with --fill what an instant without a reading shows: previous, linear or "
+            "null"
+        )
+    if within.since is None or within.until is None:
+        raise UsageError(f"--every {every}: a grid has ends; give --since and --until as well")
+    return _Grid(Instants(within.start_ms, within.end_ms, span_ms(length)), FILLINGS[fill])
+
+
+def _reach(policy: Policy, grid: _Grid | None) -> tuple[timedelta, timedelta]:
+    return (timedelta(0), timedelta(0)) if grid is None else reach_of(gaps(policy), grid.filling)
+
+
+def _moved(instant: datetime, by: timedelta) -> datetime:
+    """Returns an instant moved, as far as the calendar goes."""
+    return as_date(min(max(to_ms(instant) + span_ms(by), FIRST_MS), LAST_MS)) if by else instant
+
+
 def _check(call: Call, form: Format, output: Path | None) -> None:
     if output is not None and not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}")
@@ -107,7 +153,7 @@ def _check(call: Call, form: Format, output: Path | None) -> None:
         raise UsageError("--format parquet: a terminal can't show it; name a file with --output")
 
 
-def _deliver(found: Readings, form: Format, output: Path | None, progress: ProgressListener) -> int:
+def _deliver(found: RowSource, form: Format, output: Path | None, progress: ProgressListener) -> int:
     """Writes them where they are wanted; gives how many."""
     count = 0
 
@@ -144,6 +190,7 @@ JOB = Job(
         "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",
         "bucketwise readings -p iot --since 2018-06-01 --format parquet --output iot.parquet",
         "bucketwise readings -p ticks --format json | jq -c 'select(.p > 60)'",
+        "bucketwise readings -p iot --since 2018-06-30 --until 2018-07-01 --every 10s --fill linear",
     ),
     title="Readings",
     columns=("output", "readings", "quarantined"),

@@ -22,9 +22,11 @@ _PLAIN = ValueField()
 
 
 class Filling(ABC):
-    """A way to fill. `looks_around`: it needs the readings around what it fills."""
+    """A way to fill. `looks_around`: it needs the reading before what it fills; `looks_ahead`: also the one
+    behind it."""
 
     looks_around: ClassVar[bool] = True
+    looks_ahead: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, at: int, before: Reading | None, after: Reading | None, gap: int) -> float | None:
@@ -56,6 +58,8 @@ class Previous(Filling):
 
 class Linear(Filling):
     """A value changes evenly until the next reading."""
+
+    looks_ahead = True
 
     def value(self, at: int, before: Reading | None, after: Reading | None, gap: int) -> float | None:
         """Returns the value on the line between the readings."""

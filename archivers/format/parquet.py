@@ -59,6 +59,7 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
         arrays[column_name(name)] = (
             _arrow(column[span], pa.float64()) if there.all() else pa.array(column[span], mask=~there)
         )
+    arrays |= {name: pa.array(column[span]) for name, column in rows.marks.items()}
     may_lack = {column_name(name) for name in rows.values}
     fields = [pa.field(name, array.type, nullable=name in may_lack) for name, array in arrays.items()]
     return pa.table(list(arrays.values()), schema=pa.schema(fields))

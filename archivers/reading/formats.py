@@ -7,9 +7,9 @@ text. Where a reading has no number for a field, CSV has nothing, and JSON null.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from bucketwise.archivers.format.parquet import as_table
 from bucketwise.archivers.format.series import column_name, misfit, series_types
-from bucketwise.archivers.reading.readings import Readings
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.buckets.packing import Rows
@@ -40,17 +39,35 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 Wrote = Callable[[int], None]
 
 
-def write(readings: Readings, form: Format, file: IO[bytes], wrote: Wrote = lambda _count: None) -> int:
+class RowSource(Protocol):
+    """Readings as rows, piece by piece."""
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """Returns the names of further columns."""
+
+    @property
+    def policy(self) -> Policy:
+        """Returns the policy whose readings they are."""
+
+    def __iter__(self) -> Iterator[Rows]:
+        """Yields the rows in the order of time."""
+
+    def series_types(self) -> dict[str, str]:
+        """Returns the types of the series columns, where they are known."""
+
+
+def write(readings: RowSource, form: Format, file: IO[bytes], wrote: Wrote = lambda _count: None) -> int:
     """Writes all readings, and returns how many. Calls `wrote` with each piece. Parquet needs a file that can
     be rewritten from its start."""
     if form is Format.parquet:
         return _write_parquet(readings, file, wrote)
     lines = _csv_lines if form is Format.csv else _json_lines
     if form is Format.csv:
-        file.write((",".join(map(csv_text, _columns(readings.policy))) + "\n").encode())
+        file.write((",".join(map(csv_text, _columns(readings))) + "\n").encode())
     count = 0
     for rows in readings:
-        for text in lines(rows, readings.policy):
+        for text in lines(rows, readings):
             file.write(text.encode())
         count += len(rows.time)
         wrote(len(rows.time))
@@ -58,15 +75,17 @@ def write(readings: Readings, form: Format, file: IO[bytes], wrote: Wrote = lamb
     return count
 
 
-def _columns(policy: Policy) -> list[str]:
-    names = (*policy.series_names, "time", *policy.value_names)
-    return [column_name(name) for name in names]
+def _columns(readings: RowSource) -> list[str]:
+    names = (*readings.policy.series_names, "time", *readings.policy.value_names)
+    return [*(column_name(name) for name in names), *readings.marks]
 
 
-def _csv_lines(rows: Rows, policy: Policy) -> Iterator[str]:
+def _csv_lines(rows: Rows, readings: RowSource) -> Iterator[str]:
+    policy = readings.policy
     series = [",".join(csv_text(series_text(value)) for value in one) for one in rows.series]
     for span in _spans(rows):
         values = [_numbers(rows, name, span, "", "{}") for name in policy.value_names]
+        values += [_flags(rows.marks[name][span]) for name in readings.marks]
         names = [_of_rows(series, rows.row_series[span])] if policy.series_names else []
         yield "\n".join(map(",".join, zip(*names, _times(rows.time[span]), *values, strict=True))) + "\n"
 
@@ -78,8 +97,9 @@ def csv_text(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _json_lines(rows: Rows, policy: Policy) -> Iterator[str]:
-    keys = [json.dumps(name, ensure_ascii=False) for name in _columns(policy)]
+def _json_lines(rows: Rows, readings: RowSource) -> Iterator[str]:
+    policy = readings.policy
+    keys = [json.dumps(name, ensure_ascii=False) for name in _columns(readings)]
     width = len(policy.series_names)
     series = [
         "".join(f"{key}: {_json_value(value)}, " for key, value in zip(keys, one, strict=False))
@@ -89,6 +109,7 @@ def _json_lines(rows: Rows, policy: Policy) -> Iterator[str]:
     form = "{{{}" + f'{keys[width]}: "{{}}"' + "".join(f", {key}: {{}}" for key in escaped) + "}}\n"
     for span in _spans(rows):
         values = [_numbers(rows, name, span, "null", '"{}"') for name in policy.value_names]
+        values += [_flags(rows.marks[name][span]) for name in readings.marks]
         columns = [_of_rows(series, rows.row_series[span]), _times(rows.time[span]), *values]
         yield "".join(map(form.format, *columns))
 
@@ -105,6 +126,10 @@ def _spans(rows: Rows) -> Iterator[slice]:
 
 def _of_rows(texts: list[str], rows: NDArray[Any]) -> list[str]:
     return [texts[row] for row in rows.tolist()]
+
+
+def _flags(flags: NDArray[np.bool_]) -> list[str]:
+    return ["true" if it else "false" for it in flags.tolist()]
 
 
 def _times(times: NDArray[np.int64]) -> list[str]:
@@ -129,7 +154,7 @@ class _Misfit(Exception):
     """A series that the columns can't hold as they are."""
 
 
-def _write_parquet(readings: Readings, file: IO[bytes], wrote: Wrote) -> int:
+def _write_parquet(readings: RowSource, file: IO[bytes], wrote: Wrote) -> int:
     """Writes the columns of the archive. Where a series does not fit, starts again with wider types."""
     met: dict[tuple[type, ...], Series] = {}  # one series of each combination of types suffices
     types = readings.series_types()
@@ -143,7 +168,7 @@ def _write_parquet(readings: Readings, file: IO[bytes], wrote: Wrote) -> int:
 
 
 def _write_table(
-    readings: Readings,
+    readings: RowSource,
     file: IO[bytes],
     types: dict[str, str],
     met: dict[tuple[type, ...], Series],
@@ -165,7 +190,7 @@ def _write_table(
         count += len(rows.time)
         wrote(len(rows.time))
     if len(table) or writer is None:
-        writer = _put(writer, file, table if len(table) else _nothing(readings.policy, types), types)
+        writer = _put(writer, file, table if len(table) else _nothing(readings, types), types)
     writer.close()
     return count
 
@@ -189,10 +214,12 @@ def _put(
     return writer
 
 
-def _nothing(policy: Policy, types: dict[str, str]) -> pa.Table:
+def _nothing(readings: RowSource, types: dict[str, str]) -> pa.Table:
     """Returns no rows, with the columns that readings would have."""
+    policy = readings.policy
     kinds = types or dict.fromkeys(policy.series_names, "string")
     numbers = {name: np.zeros(0) for name in policy.value_names}
     flags = {name: np.zeros(0, dtype=np.bool_) for name in policy.value_names}
     none = np.zeros(0, dtype=np.int64)
-    return as_table(Rows([], none.astype(np.int32), none, numbers, flags), slice(None), kinds)
+    marks = {name: np.zeros(0, dtype=np.bool_) for name in readings.marks}
+    return as_table(Rows([], none.astype(np.int32), none, numbers, flags, marks), slice(None), kinds)

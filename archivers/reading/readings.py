@@ -97,6 +97,8 @@ class Readings:
     where the archive is damaged, or not all there.
     """
 
+    marks: Sequence[str] = ()
+
     def __init__(  # noqa: PLR0913  (for people who write Python)
         self,
         database: Database[Document],

@@ -184,3 +184,25 @@ def test_it_wants_one_policy_and_known_series(place: Place) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert "it has symbol" in ran.err
     assert not [path for path in Path(place.folder).iterdir() if path.suffix == ".part"]
+
+
+@after("run")
+def test_an_even_grid(place: Place) -> None:
+    span = ("--since", "2018-06-30T02:59:58.5Z", "--until", "2018-06-30T03:00:01Z")
+    grid = ("readings", "-p", "ticks", *span, "--every", "1s")
+    lines = place(*grid, "--fill", "linear").out.splitlines()
+    assert lines[0] == "symbol,time,p,filled"
+    assert lines[1:] == [
+        "MDB,2018-06-30T02:59:58.500Z,57.3125,true",
+        "MDB,2018-06-30T02:59:59.500Z,,true",
+        "MDB,2018-06-30T03:00:00.500Z,,true",
+    ]
+    lines = place(*grid, "--fill", "previous").out.splitlines()
+    assert [line.split(",")[2] for line in lines[1:]] == ["57.25", "57.375", "57.375"]
+    ran = place(*grid[:-2], "--every", "500s", "--fill", "null", "--json", "-o", "out.csv")
+    assert (ran.code, ran.policy("ticks")["readings"]) == (0, 0), "nothing before it is looked for"
+    for options, fragment in {("--every", "1s"): "--fill", ("--fill", "null"): "--every"}.items():
+        refused = place("readings", "-p", "ticks", *span, *options)
+        assert (refused.code, fragment in refused.err) == (2, True)
+    refused = place("readings", "-p", "ticks", "--every", "1s", "--fill", "null")
+    assert (refused.code, "--since and --until" in refused.err) == (2, True)
