@@ -53,6 +53,7 @@ class Call:
     needs_policies: bool = True  # a policy file without any is refused
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     hosts: str = ""  # where MongoDB is, once that is known
+    display: ProgressDisplay | None = None  # who calls from Python shows progress in a way of their own
 
     @cached_property
     def settings(self) -> Settings:
@@ -105,8 +106,8 @@ class Call:
 
     @property
     def progress(self) -> ProgressDisplay:
-        """Returns a new display of progress on stderr."""
-        return ProgressDisplay(quiet=self.quiet)
+        """Returns a new display of progress on stderr, or that of the caller."""
+        return self.display or ProgressDisplay(quiet=self.quiet)
 
     def open_executor(self) -> Callable[[Connections], AbstractContextManager[Executor]]:
         """Returns what executes tasks: as the options --workers and --executor say, else the settings. Raises

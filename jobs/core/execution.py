@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,45 +15,71 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.notify import Notifier
 from bucketwise.jobs.core.stopping import Stop, fix_exit_code, signals_to
+from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer
+
+
+class Execution:
+    """One call of a job's verb: it makes the call, and tells those who want to know that it began and how it
+    ended. `given`: the common options."""
+
+    def __init__(self, job: Job, given: Mapping[str, Any], stop: Stop) -> None:
+        self._job, self._given, self._stop = job, given, stop
+        self._notifier: Notifier | None = None
+        self._undelivered: list[str] = []
+        self.call: Call | None = None
+
+    def run(self, verb: Callable[[Call], Report], progress: ProgressDisplay | None = None) -> Report:
+        """Returns what the verb, with its own options, reports. Raises what keeps it from working at all."""
+        self.call = call = make_call(self._job, self._given, self._stop)
+        call.display = progress
+        if call.is_measured:
+            self._notifier = Notifier(call.settings.notify, self._undelivered.append)
+            self._notifier.started()
+        return verb(call)
+
+    def failed(self, error: BaseException) -> Report:
+        """Returns the report of a call that could not do its work."""
+        now, hosts = (self.call.now, self.call.hosts) if self.call else (clock.current(), "")
+        return failed(self._job.name, error, now, hosts)
+
+    def measure(self, report: Report) -> None:
+        """Adds a run to the metrics."""
+        if self.call is not None and self.call.is_measured:
+            measure(self.call, report)
+
+    def notify(self, report: Report) -> list[str]:
+        """Announces how a run has ended; returns a line for each notification that could not be delivered."""
+        if self._notifier is not None:
+            self._notifier.ended(report)
+            self._notifier.wait()
+        return self._undelivered
 
 
 def execute(job: Job, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
     """Runs `verb`, that of the job with its own options, with the common options `given`; prints what it
     reports, and returns the exit code."""
-    name = job.name
-    as_json, quiet = given.get("json", False), given.get("quiet", False)
-    logs.configure(quiet=quiet, form=given.get("log_format", "text"), verb=name)
-    call: Call | None = None
-    notifier: Notifier | None = None
-    undelivered: list[str] = []
+    logs.configure(quiet=given.get("quiet", False), form=given.get("log_format", "text"), verb=job.name)
     stop = Stop()
+    execution = Execution(job, given, stop)
     with signals_to(stop):  # one that comes when all is done keeps nobody from being told
         try:
-            call = make_call(job, given, stop)
-            if call.is_measured:
-                notifier = Notifier(call.settings.notify, undelivered.append)
-                notifier.started()
-            report = verb(call)
+            report = execution.run(verb)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # no traceback reaches a user
-            report = failed(name, error, call.now if call else clock.current(), call.hosts if call else "")
-        emit(report, as_json=as_json)
-        if call is not None and call.is_measured:
-            measure(call, report)
+            report = execution.failed(error)
+        emit(report, as_json=given.get("json", False))
+        execution.measure(report)
         fix_exit_code(report.exit_code)
     # All is done: a signal that comes now only ends the wait for notifications.
-    if notifier is not None:
-        notifier.ended(report)
-        notifier.wait()
-        for line in undelivered:
-            logs.complain(line)
+    for line in execution.notify(report):
+        logs.complain(line)
     if logs.is_json():
         log.info("ended", exit_code=report.exit_code)
     return report.exit_code
 
 
-def make_call(job: Job, given: dict[str, Any], stop: Stop) -> Call:
+def make_call(job: Job, given: Mapping[str, Any], stop: Stop) -> Call:
     """Returns the call of a job with its common options. Raises UsageError if --now is not a valid
     timestamp."""
     text = given.get("now")
