@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from pydantic import ByteSize
+from pydantic import ByteSize, SecretStr
 
 from bucketwise.config.amounts import format_size
+from bucketwise.config.errors import HIDDEN, hide_in_url
 from bucketwise.config.models import LAYOUT_KEYS, fields_of
-from bucketwise.config.policies import SUMMARY_KEYS, Policy
+from bucketwise.config.policies import SUMMARY_KEYS, Policy, Settings
 from bucketwise.config.tables import Table
 from bucketwise.config.times import format_duration
 
@@ -88,6 +89,61 @@ def _set_keys(table: Table) -> dict[str, Any]:
     named = {name: field.alias or name for name, field in fields.items() if name in table.model_fields_set}
     left_out = "name" if isinstance(table, Policy) else None
     return {key: getattr(table, name) for name, key in named.items() if name != left_out}
+
+
+def resolved(settings: Settings) -> dict[str, Any]:
+    """Returns all that holds, defaults included, with each value as a policy file would have it. Secrets are
+    hidden; of URLs, what may be shown is shown."""
+    found: dict[str, Any] = _resolved(settings)
+    del found["path"]
+    for policy in found["policies"].values():
+        del policy["name"]
+    return found
+
+
+def _resolved(value: Any) -> Any:
+    if isinstance(value, Table):
+        fields = fields_of(type(value)) if isinstance(value, Policy) else type(value).model_fields
+        held = {it.alias or name: (name, getattr(value, name)) for name, it in fields.items()}
+        # None is "forever" where it is said, and else a key that is left out
+        return {
+            key: _resolved("forever" if it is None else it)
+            for key, (name, it) in held.items()
+            if it is not None or (name in value.model_fields_set and _is_duration(type(value), name))
+        }
+    if isinstance(value, dict):
+        return {key: _resolved(it) for key, it in value.items()}
+    if isinstance(value, list | tuple):
+        return [it if isinstance(it, float) else _resolved(it) for it in value]
+    if isinstance(value, SecretStr):
+        return hide_in_url(value.get_secret_value()) if "://" in value.get_secret_value() else HIDDEN
+    if isinstance(value, timedelta):
+        return _duration(value)
+    if isinstance(value, ByteSize):
+        return format_size(value)
+    if isinstance(value, float):  # a share is the only one that stands alone
+        return f"{value * 100:.9g}%"
+    return value if isinstance(value, bool | int | str) else str(value)
+
+
+def _is_duration(table: type[Table], name: str) -> bool:
+    return "timedelta" in str(table.model_fields[name].annotation)
+
+
+def settings_toml(said: Mapping[str, Any]) -> str:
+    """Returns what `resolved` returns as TOML."""
+    return "\n".join(_plain_table((), said)).strip()
+
+
+def _plain_table(path: tuple[str, ...], said: Mapping[str, Any]) -> Iterator[str]:
+    inner = {key: it for key, it in said.items() if isinstance(it, dict)}
+    if path and (len(inner) < len(said) or not said):
+        yield from ("", f"[{'.'.join(map(toml_key, path))}]")
+    for key, value in said.items():
+        if key not in inner:
+            yield f"{toml_key(key)} = {toml_value(tuple(value) if isinstance(value, list) else value)}"
+    for key, value in inner.items():
+        yield from _plain_table((*path, key), value)
 
 
 def toml_key(key: str) -> str:

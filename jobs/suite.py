@@ -22,6 +22,7 @@ GROUPS = {
         "init": Entry("init", "Write a policy file for the collections of a database."),
         "check": Entry("check.verb", "Check that a run would work, and would be safe."),
         "plan": Entry("plan.verb", "Show what `run` would do now."),
+        "config": Entry("settings", "Show the policy file as it is read."),
     },
     "Run": {
         "run": Entry("run.verb", "Roll up, archive, expire summaries."),
@@ -34,6 +35,8 @@ GROUPS = {
     },
     "Ask": {
         "status": Entry("status", "Show where each policy stands."),
+        "history": Entry("history", "Show the runs of each policy, the newest first."),
+        "commits": Entry("commits", "List the commits of offline archives."),
         "summarize": Entry("summarize", "Summarize a range from its summaries."),
         "readings": Entry("readings", "Print the readings of a range."),
         "query": Entry("query.verb", "Query readings and summaries in SQL."),

@@ -31,6 +31,7 @@ class StoreObject:
     size: int  # bytes
     modified: datetime  # aware
     version: str | None = None  # where the store keeps older ones; only `head` tells
+    storage_class: str | None = None  # where the store has classes; only `head` tells
 
 
 @dataclass(frozen=True)

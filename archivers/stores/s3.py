@@ -211,7 +211,8 @@ class S3Store:
                 return None
             raise self._error("look at", key, error) from error
         version = found.get("VersionId")
-        return StoreObject(key, found["ContentLength"], found["LastModified"], version)
+        storage_class = found.get("StorageClass", "STANDARD")  # told of all others
+        return StoreObject(key, found["ContentLength"], found["LastModified"], version, storage_class)
 
     def check(self, key: str, size: int | None, sha256: str) -> None:
         """Asks for the object's size, and for the SHA-256 that the server has computed of it. Reads the

@@ -97,7 +97,8 @@ def _of_first_slot(read: AsRead) -> Iterator[Doubt]:
         return
     way = read.under(first_slot=1 - first)
     mended = int((way.is_sound & ~read.is_sound).sum())
-    if mended >= max(1, _ENOUGH * len(read.batch)) and not _loses(read, way):
+    is_alone = mended < 2 <= len(read.batch)  # one among others may be broken
+    if not is_alone and mended >= max(1, _ENOUGH * len(read.batch)) and not _loses(read, way):
         reason = (
             f"first_slot = {first}: {mended:,} of {len(read.batch):,} sampled documents have a slot that is "
             f"none, and fit if the first one is called {1 - first}"

@@ -120,10 +120,17 @@ def archives_now(turn: Turn) -> bool:
     return turn.policy.archiving is not None and "archive" in turn.steps
 
 
+def _is_proven(turn: Turn) -> bool:
+    """Returns whether the policy is known to fit. Once it is, nobody is asked again in this turn."""
+    if not turn.noted.get("fits"):
+        turn.noted["fits"] = is_fit_proven(turn.context.database, turn.policy)
+    return turn.noted["fits"]
+
+
 def check_fit(turn: Turn) -> Body | None:
     """Returns how the policy fits its documents, from a sample; None if that was shown before."""
     policy = turn.policy
-    if not turn.dry_run and is_fit_proven(turn.context.database, policy):
+    if not turn.dry_run and _is_proven(turn):
         return None
     source = turn.context.source
     sampled = sample(source)
@@ -139,7 +146,7 @@ def require_certainty(turn: Turn) -> None:
     no summary of wrong times is written: what such a one counts looks like readings that are gone. Not once
     the policy is known to fit."""
     policy = turn.policy
-    if turn.dry_run or is_fit_proven(turn.context.database, policy):
+    if turn.dry_run or _is_proven(turn):
         return
     source = turn.context.source
     doubt = doubt_of(AsRead(sample(source), policy, source), as_ms(turn.context.now))
@@ -152,7 +159,7 @@ def require_fit(turn: Turn, fit: Body | None) -> None:
     """Raises BucketwiseError if the policy does not fit, so that nothing is archived or deleted. If it once
     did, buckets of which none fits are what is left of others, and are quarantined."""
     policy, found = turn.policy, misfits_of(fit)
-    if any(it["code"] == _NO_BUCKET for it in found) and is_fit_proven(turn.context.database, policy):
+    if any(it["code"] == _NO_BUCKET for it in found) and _is_proven(turn):
         found = [it for it in found if it["code"] != _NO_BUCKET]
     if reasons := "; ".join(it["message"] for it in found):
         raise BucketwiseError(f"policy {policy.name}: {reasons}. Nothing was archived or deleted")

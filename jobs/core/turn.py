@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -72,6 +72,7 @@ class Turn:
     readers: tuple[Policy, ...]  # other policies that roll up the same collection
     archivers: tuple[Policy, ...]  # other policies that archive the same collection
     shared: SharedChanges | None = None  # what is known of the changes of several policies
+    noted: dict[str, bool] = field(default_factory=dict)  # what one step has found out for the next
 
     @property
     def policy(self) -> Policy:

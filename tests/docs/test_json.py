@@ -152,9 +152,11 @@ BEFORE: dict[str, tuple[tuple[Step, ...], list[str]]] = {
     "summarize-every": (("run",), [*_DAY, "--every", "6h", "--fill", "previous"]),
     "readings": (("run",), ["--output", "ticks.csv"]),
     "coverage": (("run",), []),
+    "history": (("run",), []),
+    "commits": (("run",), []),
     "explain": (("run",), ["--at", "2018-06-30"]),
 }
-_BY_THEMSELVES = {"init", "advise", "remodel", "query", "query-explain"}
+_BY_THEMSELVES = {"config", "init", "advise", "remodel", "query", "query-explain"}
 BEFORE |= {name: ((), []) for name in SHOWN.keys() - BEFORE.keys() - _BY_THEMSELVES}
 
 
@@ -184,6 +186,16 @@ def test_what_a_query_prints_is_shown(place: Place) -> None:
     told = place("query", sql, "--json", "--explain").json["explain"]
     assert differences(shape(SHOWN["query-explain"]), shape(told), "explain") == [], told
     assert place("query", told["summaries"]["sql"], "--json").json["rows"] == printed["rows"]
+
+
+def test_what_config_prints_is_shown(place: Place) -> None:
+    """The page has some of the keys."""
+    printed = place("config", "show", "-p", "ticks", "--json").json["config"]
+    shown = SHOWN["config"]["config"]
+    assert printed.keys() >= shown.keys()
+    assert printed["policies"].keys() == shown["policies"].keys()
+    assert printed["policies"]["ticks"].items() >= {"collection": "ticks", "model": "slots"}.items()
+    assert printed["policies"]["ticks"]["archive"].items() >= shown["policies"]["ticks"]["archive"].items()
 
 
 def test_what_advise_and_remodel_print_is_shown(place: Place) -> None:
