@@ -53,6 +53,23 @@ _SETTINGS = {
 }
 
 
+_BEFORE = "OVER (PARTITION BY series ORDER BY step)"
+_BEHIND = "OVER (PARTITION BY series ORDER BY step ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)"
+_LAST, _LAST_AT = (f"last_value({it} IGNORE NULLS) {_BEFORE}" for it in ("value", "read_at"))
+_NEXT, _NEXT_AT = (f"first_value({it} IGNORE NULLS) {_BEHIND}" for it in ("value", "read_at"))
+#: An even grid, and what fills steps without a value: the one before, or one on the line to the next. They
+#: stop where what they rest on is further away than `max_gap`. `read_at` is null where `value` is.
+_MACROS = (
+    "time_grid(since, until, every) AS TABLE SELECT unnest(range("
+    'since::TIMESTAMPTZ, until::TIMESTAMPTZ, every::INTERVAL)) AS "start"',
+    "fill_previous(value, read_at, step, series, max_gap) AS coalesce(value, "
+    f"CASE WHEN step - {_LAST_AT} <= max_gap::INTERVAL THEN {_LAST} END)",
+    "fill_linear(value, read_at, step, series, max_gap) AS coalesce(value, "
+    f"CASE WHEN {_NEXT_AT} - {_LAST_AT} <= max_gap::INTERVAL THEN {_LAST} + ({_NEXT} - {_LAST}) * "
+    f"(epoch(step) - epoch({_LAST_AT})) / (epoch({_NEXT_AT}) - epoch({_LAST_AT})) END)",
+)
+
+
 class Engine:
     """DuckDB with the views of some policies. Must not be used by several threads.
 
@@ -187,7 +204,10 @@ def _open(memory: int, folder: str) -> duckdb.DuckDBPyConnection:
         "max_temp_directory_size": f"{memory * _SPILL // 10**6}MB",
     }
     connection = duckdb.connect(config=dict(settings))
-    for statement in ("TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true"):
+    connection.execute("SET TimeZone = 'UTC'")
+    for macro in _MACROS:
+        connection.execute(f"CREATE MACRO {macro}")
+    for statement in ("enable_external_access = false", "lock_configuration = true"):
         connection.execute(f"SET {statement}")
     return connection
 

@@ -397,3 +397,26 @@ def test_a_run_beside_it_changes_no_answer(place: Place) -> None:
         mover.join()
     assert codes == [0] * len(codes)
     assert place.database.ticks.count_documents({}) == 0
+
+
+def test_an_even_grid_is_filled(mixed: Place) -> None:
+    assert rows(mixed, "SELECT count(*) FROM time_grid('2018-06-30', '2018-07-01', '1h')") == [[24]]
+    filled = """
+        SELECT start, fill_{}(p_last, p_last_at, start, symbol, '{}') AS p, p_last IS NULL AS filled
+        FROM time_grid('2018-06-30 01:00', '2018-06-30 06:00', '1h')
+        CROSS JOIN (SELECT 'MDB' AS symbol)
+        LEFT JOIN (FROM ticks_hourly WHERE start <> '2018-06-30 01:00') USING (symbol, start) ORDER BY start
+    """
+    found = rows(mixed, filled.format("previous", "2h"))
+    assert [it[1:] for it in found] == [
+        [None, True], [57.375, False], [57.375, True], [57.375, True], [None, True],
+    ]  # fmt: skip
+    values = """
+        WITH told (start, v, read) AS (VALUES
+            (TIMESTAMPTZ '2020-01-01 00:00:00Z', 1.0, TIMESTAMPTZ '2020-01-01 00:30:00Z'),
+            (TIMESTAMPTZ '2020-01-01 03:00:00Z', 7.0, TIMESTAMPTZ '2020-01-01 03:30:00Z'))
+        SELECT fill_linear(v, read, start, 1, '{}') FROM time_grid('2020-01-01', '2020-01-01 06:00', '1h')
+        LEFT JOIN told USING (start) ORDER BY start
+    """
+    assert [it[0] for it in rows(mixed, values.format("3h"))] == [1.0, 2.0, 4.0, 7.0, None, None]
+    assert [it[0] for it in rows(mixed, values.format("179m"))] == [1.0, None, None, 7.0, None, None]
