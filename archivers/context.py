@@ -110,6 +110,7 @@ class ArchiveReport:
     parts: int = 0
     bytes: int = 0
     deleted: int = 0
+    removed_bytes: int = 0  # of what was deleted, as BSON
     left: int = 0
     changed: int = 0  # among those left: changed between copy and delete, or while they were read
     valueless: list[Valueless] = field(default_factory=list)  # the first thousand

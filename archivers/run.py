@@ -68,6 +68,7 @@ class ArchiveRun(ArchiveContext):
         check_present()
         outcome = guarded_delete(self.database, self.policy, verified, self.guard, record)
         self.report.deleted += len(outcome.deleted)
+        self.report.removed_bytes += verified.take(outcome.deleted).size
         self.spend(len(verified), verified.size)
         return outcome
 

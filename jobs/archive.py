@@ -60,7 +60,7 @@ def archive(
 
 
 #: What an archive run counts as it goes on.
-_COUNTED = ("to", "buckets", "readings", "parts", "bytes", "deleted")
+_COUNTED = ("to", "buckets", "readings", "parts", "bytes", "deleted", "removed_bytes")
 
 
 def _archive(turn: Turn) -> StepResult:
@@ -77,6 +77,8 @@ def _archive(turn: Turn) -> StepResult:
     stays = bool(report.quarantined or report.changed or report.valueless or upkeep.gone)
     limit = report.limit if turn.dry_run else None
     body = _archive_body(report, context.policy, upkeep) | step_body(fit) | _limit_body(limit)
+    if turn.dry_run:
+        del body["removed_bytes"]  # documents that are not read have no size
     would_stop = limit is not None and limit.is_exceeded
     return StepResult(body, HaltedError.exit_code if would_stop else LEFT_SOMETHING if stays else 0)
 

@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.worth import known_worth
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
@@ -58,6 +59,7 @@ def _status(turn: Turn) -> StepResult:
     runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.identity, LAST_RUNS)]
     through = rolled_up_through(turn.context.database, turn.policy)
     pinned, pinned_until = turn.context.pins.count_and_next_end()
+    worth = known_worth(turn.context)
     reached = load(turn.context.database, turn.policy).through
     return StepResult(
         {
@@ -68,6 +70,7 @@ def _status(turn: Turn) -> StepResult:
             "pinned": pinned,
             "pinned_until": pinned_until,
             "quarantined": _quarantined(turn),
+            "worth": None if worth is None else worth.body,
             **pauses(turn),
             "last_runs": runs,
         }

@@ -37,6 +37,7 @@ GROUPS = {
         "status": Entry("status", "Show where each policy stands."),
         "history": Entry("history", "Show the runs of each policy, the newest first."),
         "commits": Entry("commits", "List the commits of offline archives."),
+        "stats": Entry("stats", "Show what the policies are worth."),
         "summarize": Entry("summarize", "Summarize a range from its summaries."),
         "readings": Entry("readings", "Print the readings of a range."),
         "query": Entry("query.verb", "Query readings and summaries in SQL."),

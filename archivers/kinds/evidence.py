@@ -198,6 +198,35 @@ class ArchivedTotals(NamedTuple):
     bytes: int | None
 
 
+class StoredSpan(NamedTuple):
+    """The time of some buckets, milliseconds, the bytes of their documents, and those that they take up where
+    they are."""
+
+    first_ms: int
+    last_ms: int
+    documents: int
+    stored: int
+
+    @property
+    def of_documents(self) -> tuple[int, int, int]:
+        """Returns the span with the bytes of the documents."""
+        return self.first_ms, self.last_ms, self.documents
+
+    @property
+    def of_stored(self) -> tuple[int, int, int]:
+        """Returns the span with the bytes that they take up."""
+        return self.first_ms, self.last_ms, self.stored
+
+
+class Stored(NamedTuple):
+    """How many bytes an archive takes up; the bytes of the documents that have left the source for it, as far
+    as its records tell; and what lies in it of the time asked for."""
+
+    size: int
+    removed: int
+    spans: Sequence[StoredSpan]
+
+
 class Evidence(Protocol):
     """Evidence from one archive. Changes nothing; raises HaltedError where a copy is not what it was."""
 
@@ -210,6 +239,10 @@ class Evidence(Protocol):
 
     def totals(self) -> ArchivedTotals:
         """Returns how much is archived."""
+
+    def stored(self, since_ms: int) -> Stored:
+        """Returns how large the archive is, and what in it reaches beyond an instant. Reads nothing of the
+        store."""
 
     def samples(self) -> Iterator[Batch]:
         """Yields a few archived buckets."""
@@ -251,6 +284,11 @@ class NoEvidence:
     def totals(self) -> ArchivedTotals:
         """Returns zeros."""
         return ArchivedTotals(0, 0, 0)
+
+    def stored(self, since_ms: int) -> Stored:
+        """Returns zeros."""
+        del since_ms
+        return Stored(0, 0, ())
 
     def samples(self) -> Iterator[Batch]:
         """Yields nothing."""

@@ -32,6 +32,8 @@ from bucketwise.archivers.kinds.evidence import (
     Located,
     Searched,
     Span,
+    Stored,
+    StoredSpan,
     Tally,
     What,
     covering,
@@ -44,7 +46,7 @@ from bucketwise.archivers.versions.history import OfflineHistories, Version, one
 from bucketwise.archivers.writes import may_cover, name_of, same_id
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.selectors import Selector
-from bucketwise.buckets.fields.times import DAY_MS, EVER, FIRST_MS, LAST_MS, TimeRange, as_ms
+from bucketwise.buckets.fields.times import DAY_MS, EVER, FIRST_MS, LAST_MS, TimeRange, as_date, as_ms
 from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Lake
@@ -90,6 +92,21 @@ class OfflineEvidence:
         for found in self._receipts.collection.aggregate(stages):
             return ArchivedTotals(found["buckets"], found["readings"], found["documents_bytes"])
         return ArchivedTotals(0, 0, 0)
+
+    def stored(self, since_ms: int) -> Stored:
+        """Returns the sums of what the records of commits say, and the recent ones of these."""
+        current, receipts = self._receipts.is_current, self._receipts.collection
+        gone = {"$divide": [{"$multiply": ["$documents_bytes", "$deleted"]}, {"$max": ["$buckets", 1]}]}
+        sums = {"size": {"$sum": "$bytes"}, "removed": {"$sum": gone}}
+        stages = [{"$match": current}, {"$group": {"_id": None, **sums}}]
+        total = next(iter(receipts.aggregate(stages)), {"size": 0, "removed": 0})
+        recent = {**current, "last": {"$gte": as_date(since_ms)}}
+        wanted = dict.fromkeys(("first", "last", "documents_bytes", "bytes"), 1)
+        spans = [
+            StoredSpan(as_ms(it["first"]), as_ms(it["last"]), it["documents_bytes"], it["bytes"])
+            for it in receipts.find(recent, wanted)
+        ]
+        return Stored(int(total["size"]), int(total["removed"]), spans)
 
     def samples(self) -> Iterator[Batch]:
         """Yields the first sections of the first and of the last commit."""

@@ -23,6 +23,8 @@ from bucketwise.archivers.kinds.evidence import (
     Grid,
     Located,
     Span,
+    Stored,
+    StoredSpan,
     Tally,
     covering,
 )
@@ -31,6 +33,7 @@ from bucketwise.archivers.records.archived_days import ArchivedDays
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.deletions import KEPT, unpacked_names
 from bucketwise.archivers.records.receipts import CODEC
+from bucketwise.archivers.sizes import CollectionSize, size_of
 from bucketwise.archivers.versions.history import History, OnlineHistories, one_of
 from bucketwise.archivers.writes import archived_source, holds_any, same_id
 from bucketwise.buckets.bson.raw import Batch
@@ -82,6 +85,18 @@ class OnlineEvidence:
     def totals(self) -> ArchivedTotals:
         """Returns the count of buckets. Nothing tells how many readings they hold."""
         return ArchivedTotals(self._source().count(), None, None)
+
+    def stored(self, since_ms: int) -> Stored:
+        """Returns the size of its collections. Copies of buckets that are live as well count among those that
+        have left."""
+        del since_ms  # what lies in it is one span
+        names = [it for it in self._policy.archive_collections or () if it is not None]
+        size, span = (
+            CollectionSize.sum(size_of(self._context.database, it) for it in names),
+            self._source().span(),
+        )
+        taken = size.data + size.indexes
+        return Stored(taken, size.data, [] if span is None else [StoredSpan(*span, size.data, taken)])
 
     def samples(self) -> Iterator[Batch]:
         """Yields a random sample."""

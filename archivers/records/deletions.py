@@ -91,6 +91,7 @@ class Deletions:
             facts = {
                 "collection": self._policy.collection,
                 "buckets": len(deleted),
+                "bytes": deleted.size,
                 "documents_sha256": hashlib.sha256(b"".join(deleted.units)).hexdigest(),
                 **which,
                 "policy_sha256": self._policy_text,
@@ -179,7 +180,10 @@ class Deletions:
             baseline = {"baseline": self._now} if facts.get("is_baseline") else {}
             moved = {"kind": COLLECTIONS, "held": heads, "receipt": sequence, **baseline}
             updates.append(self._receipts.update_of(COLLECTIONS, {"$set": moved}))
-        updates.append(self._receipts.update_of(LAST, {"$set": found}))
+        removed = facts if kind == "delete" else {}
+        totals = {f"removed.{it}": removed.get(it, 0) for it in ("buckets", "bytes")}
+        whole = {"removed.since": sequence}
+        updates.append(self._receipts.update_of(LAST, {"$set": found, "$inc": totals, "$setOnInsert": whole}))
         self._receipts.collection.bulk_write(updates, session=session)
 
     @cached_property
@@ -290,6 +294,19 @@ def latest(manifests: Sequence[Manifest]) -> LastReceipt | None:
 def last_receipt(receipts: Receipts, session: ClientSession | None = None) -> LastReceipt | None:
     """Returns the newest receipt of a delete, as manifests name it; None before the first."""
     return last_of(receipts.get(LAST, session))
+
+
+def removed_so_far(receipts: Receipts) -> int | None:
+    """Returns the bytes of all documents that were deleted and are not live again; None where earlier
+    versions have deleted some, and did not count them."""
+    removed = (receipts.get(LAST) or {"removed": {"since": 1}}).get("removed", {})
+    return max(0, int(removed.get("bytes", 0))) if removed.get("since") == 1 else None
+
+
+def subtract_restored(receipts: Receipts, restored: Batch, session: ClientSession) -> None:
+    """Notes, in the transaction that makes deleted buckets live again, that these are not removed."""
+    back = {"removed.buckets": -len(restored), "removed.bytes": -restored.size}
+    receipts.collection.update_one({"_id": receipts.identity(LAST)}, {"$inc": back}, session=session)
 
 
 def last_of(found: Document | None) -> LastReceipt | None:

@@ -23,7 +23,7 @@ from pymongo.errors import BulkWriteError
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive, SectionBuckets
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, origins_in
-from bucketwise.archivers.records.deletions import RESTORED, Deletions
+from bucketwise.archivers.records.deletions import RESTORED, Deletions, subtract_restored
 from bucketwise.archivers.records.heads import with_replaced
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.pins import Pins
@@ -271,7 +271,9 @@ class RestoreRecords:
     ) -> None:
         """Records that chosen buckets of a section are live again, and pins them, in a transaction."""
         self._set_live(manifest, held.positions[chosen], True, session)
-        self.pins.put(held.batch.take(chosen), self.until, session)
+        restored = held.batch.take(chosen)
+        subtract_restored(self.receipts, restored, session)
+        self.pins.put(restored, self.until, session)
 
     def superseded(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
         """Pins a version that no longer counts. Nothing else is recorded of it."""
@@ -294,6 +296,7 @@ class RestoreRecords:
         ids = restored.main.ids
         facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
         self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
+        subtract_restored(self.receipts, restored, session)
         self.pins.put(restored, self.until, session)
 
     def settled(self, plans: list[Plan], session: ClientSession) -> None:
@@ -316,7 +319,9 @@ class RestoreRecords:
             whole = Batch.concat([plan.final for plan in plans])
             self.online(whole, np.arange(len(whole)), session)
         elif plans:
-            self.pins.put(Batch.concat([plan.history.last.bucket for plan in plans]), self.until, session)
+            last = Batch.concat([plan.history.last.bucket for plan in plans])
+            subtract_restored(self.receipts, last, session)
+            self.pins.put(last, self.until, session)
 
 
 #: Files that are asked for at once.

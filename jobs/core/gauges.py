@@ -8,6 +8,7 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.worth import Worth, known_worth
 from bucketwise.buckets.fields.times import FIRST_MS
 from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import Archive, LevelName, Policy
@@ -21,6 +22,11 @@ GAUGES = {
     "rollup_lag_seconds": "Time since the first window not rolled up became due, in seconds",
     "archive_lag_seconds": "Time since the oldest expired bucket became due, in seconds",
     "oldest_live_bucket_timestamp_seconds": "Start of the oldest live bucket",
+    "live_bytes": "Bytes of live documents, as BSON",
+    "index_bytes": "Bytes of the indexes of live documents",
+    "summary_bytes": "Bytes of summaries and their indexes",
+    "store_bytes": "Bytes of the archive",
+    "removed_bytes": "Bytes of documents that were deleted, and are not live again",
     "lease_held": "Whether a run held the lease when the last one had ended",
 }
 
@@ -46,10 +52,19 @@ def gauges(context: ArchiveContext) -> dict[str, float]:
             if policy.archiving is not None and context.kept is None:
                 ended = source.earliest_ending(FIRST_MS)
                 found["archive_lag_seconds"] = archive_lag(policy, context.expired_before, ended) / 1000
+            if (worth := known_worth(context)) is not None:
+                found |= _sizes(worth)
             found["lease_held"] = float(lease.is_held(context.database, policy.identity))
     except PyMongoError:
         return {}
     return found
+
+
+def _sizes(worth: Worth) -> dict[str, float]:
+    data, index, summaries, store = map(float, worth.now)
+    removed = float(worth.removed_bytes)
+    sizes = {"live": data, "index": index, "summary": summaries, "store": store, "removed": removed}
+    return {f"{name}_bytes": value for name, value in sizes.items()}
 
 
 def rollup_lag(calendar: Calendar, through: Mapping[LevelName, int], oldest: int | None) -> int:

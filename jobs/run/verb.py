@@ -22,6 +22,7 @@ from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, 
 from bucketwise.jobs.publish.verb import published
 from bucketwise.jobs.rollup import ROLLUP, levels_in, missing_lines, rollup_table
 from bucketwise.jobs.run.expiry import ARCHIVE_EXPIRY, EXPIRY
+from bucketwise.jobs.stats import WORTH
 from bucketwise.rollups import progress
 from bucketwise.rollups.holds import COLLECTION as HOLDS
 from bucketwise.rollups.rolling import quarantine
@@ -36,7 +37,7 @@ def run(
     For every policy, or those named: the entry for cron.
     """
     open_executor = call.open_executor()
-    followers = (*registering(call.settings.lake), *published(call.settings))
+    followers = (*registering(call.settings.lake), *published(call.settings), WORTH)
     options = RunOptions(open_executor=open_executor, allow_large=allow_large, followers=followers)
     results = perform(call, RUN, options)
     return Report(call.command, call.now, results, [*run_tables(results), *notes(results)])

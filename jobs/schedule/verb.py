@@ -35,6 +35,7 @@ from bucketwise.jobs.run.verb import RUN
 from bucketwise.jobs.schedule.board import Board, pages
 from bucketwise.jobs.schedule.scheduler import Service, Task
 from bucketwise.jobs.schedule.server import Hosts, in_url, served
+from bucketwise.jobs.stats import WORTH
 from bucketwise.jobs.status import PLACE
 
 Port = Annotated[
@@ -98,7 +99,7 @@ def schedule(
     )
     options = RunOptions(
         open_executor=call.open_executor(),
-        followers=(*registering(call.settings.lake), *published(call.settings)),
+        followers=(*registering(call.settings.lake), *published(call.settings), WORTH),
     )
     with call.database() as database:
         runners = _Runners(call, database, options, is_measured=metrics_port is not None or file is not None)

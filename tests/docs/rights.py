@@ -35,7 +35,7 @@ OLD = ("--since", "2018-06-30T00:00Z", "--until", "2018-06-30T04:00Z")
 READINGS = {"ticks": 8, "iot": 10, "weather": 4}
 #: The verbs that change nothing, and what they are told.
 READING: dict[str, tuple[str, ...]] = {
-    "plan": (), "status": (), "verify": (), "audit": (), "summarize": OLD,
+    "plan": (), "status": (), "stats": (), "verify": (), "audit": (), "summarize": OLD,
     "readings": (*OLD, "-o", "out.csv"), "coverage": (), "explain": ("--at", "2018-06-30T00:00:00Z"),
     "query": ("FROM {policy}, {policy}_hourly, {policy}_coverage LIMIT 1",),
 }  # fmt: skip

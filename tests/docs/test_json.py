@@ -147,6 +147,7 @@ BEFORE: dict[str, tuple[tuple[Step, ...], list[str]]] = {
     "retire": (("run", _rename), ["ticks", "--reason", "It is over"]),
     "audit": ((), []),
     "status": (("run",), []),
+    "stats": (("run",), []),
     "failed": ((), ["--failed"]),
     "summarize": (("run",), _DAY),
     "summarize-every": (("run",), [*_DAY, "--every", "6h", "--fill", "previous"]),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
 from pymongo import MongoClient
@@ -88,7 +89,10 @@ def test_what_does_not_apply_is_not_told(
     told = run(policy_of(**changes), database.name, mongodb_uri, is_measured=True)[0]
     lag = {"rollup_lag_seconds": 0.0} if to == "kept" else {}
     oldest = {"oldest_live_bucket_timestamp_seconds": START.timestamp()}
+    sizes = {it: told.pop(f"{it}_bytes") for it in ("live", "index", "summary", "store", "removed")}
     assert told == {**lag, **oldest, "lease_held": 0.0}
+    assert sizes["live"] == len(encode(database.ticks.find_one() or {}))
+    assert (sizes["removed"], sizes["store"] > 0) == (0, to == "kept")
 
 
 def run(policy: Policy, database: str, uri: str, *, is_measured: bool) -> tuple[dict[str, float], Counts]:

@@ -57,7 +57,7 @@ def test_a_run_tells_what_its_report_tells(place: Place) -> None:
     for name in ("ticks", "iot"):
         said = ran.policy(name)
         steps = {"rollup", "archive", "compact", "archive_expiry", "expiry"}
-        assert set(said) == {"policy", "exit_code", *steps}
+        assert set(said) == {"policy", "exit_code", "worth", *steps}
         for metric, count in {
             "rolled_up_readings_total": said["rollup"]["readings"],
             "archived_buckets_total": said["archive"]["buckets"],
@@ -68,6 +68,10 @@ def test_a_run_tells_what_its_report_tells(place: Place) -> None:
             "quarantined_buckets": 0,
             "rollup_lag_seconds": 0,
             "archive_lag_seconds": 0,
+            "live_bytes": 0,
+            "summary_bytes": said["worth"]["now"]["summary_bytes"],
+            "store_bytes": said["worth"]["now"]["store_bytes"],
+            "removed_bytes": said["archive"]["removed_bytes"],
             "lease_held": 0,
             "oldest_live_bucket_timestamp_seconds": None,  # there is none
         }.items():
