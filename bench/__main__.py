@@ -16,6 +16,7 @@ from bench.age.tables import write as write_age
 from bench.cases import CASES, JOBS, SERVER_JOBS, Case, Job
 from bench.measuring import measure
 from bench.report import Size, write
+from bench.sizes import measure as measure_sizes
 from bench.testbed import Testbed, testbeds
 from bench.workloads import MINUTES, Workload
 from bucketwise.jobs.core.embedded import embedded_mongod
@@ -41,6 +42,9 @@ def main() -> None:
         return
     if options.publish:
         publish.measure(options.folder)
+        return
+    if options.sizes:
+        measure_sizes(options.folder)
         return
     cases = [
         case
@@ -117,6 +121,8 @@ def _options() -> argparse.Namespace:
     add("--models", action="store_true", help="instead: the same prices in each bucket model")
     published = "instead: sizes and reads of summaries in Redis, beside MongoDB"
     add("--publish", action="store_true", help=published)
+    summaries = "instead: bytes of summaries, with their indexes"
+    add("--sizes", action="store_true", help=summaries)
     growth = "further sizes at which our own jobs and their bounds are measured, once, on minute buckets"
     add("--growth", type=_scale, nargs="+", default=[], help=growth)
     add("--rounds", type=int, default=5, help="how often each job is measured (default 5; the median counts)")

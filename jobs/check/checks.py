@@ -88,6 +88,7 @@ CHECKED = (
     Code("earliest-missing", ("warning",)),
     Code("lag", ("warning",)),
     Code("policy", ("ok",)),
+    Code("statistics-since", ("ok",)),
     Code("time-recorded", ("error",)),
     Code("policy-renamed", ("error",)),
     Code("summaries-lost", ("error",)),

@@ -17,6 +17,7 @@ from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.check.checks import CHECKED, check_policy, check_server, check_store
+from bucketwise.jobs.check.gained import gained
 from bucketwise.jobs.core import clock, lease
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import failure_of
@@ -90,9 +91,10 @@ def _check(turn: Turn) -> StepResult:
     withheld = {it.place for it in checked.findings if it.code == "privilege-missing"}
     paused = pause_findings(turn) if lease.COLLECTION not in withheld else []
     early = _early(context) if withheld.isdisjoint(OWN_COLLECTIONS) else []
-    done = findings_result(
-        [*paused, *lag_findings(turn), *unfollowed(turn), *early, *checked.findings], FAILED
-    )
+    targets = {level.collection for level in levels_of(turn.policy)}
+    since = gained(context.database, turn.policy) if withheld.isdisjoint(targets) else ()
+    found = [*paused, *lag_findings(turn), *unfollowed(turn), *early, *checked.findings, *since]
+    done = findings_result(found, FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return StepResult({**done.body, "fit": fit}, done.exit_code)
 
