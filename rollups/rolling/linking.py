@@ -8,6 +8,7 @@ they tell of their neighbour is no longer so.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -76,34 +77,80 @@ class Stretch:
 
 
 @dataclass(frozen=True)
+class _Link(ABC):
+    """A summary of a chain, with the one before and the one after it. A chain is of one series: the summaries
+    that hold a number of one field, in the order of time."""
+
+    before: Neighbour | None
+    own: Neighbour
+    after: Neighbour | None
+
+    @abstractmethod
+    def join(self, chain: _Chain) -> None:
+        """Has the summary tell of its neighbours."""
+
+
+@dataclass(frozen=True)
+class _MadeLink(_Link):
+    """A summary that is made: it tells of the nearest readings that anything tells of."""
+
+    def join(self, chain: _Chain) -> None:
+        """Replaces the state."""
+        linker, cell = chain.linker, self.own.cell
+        known = self.before.state if self.before is not None else linker.of_gone(chain.name, chain.stood, ())
+        after = self.after and self.after.state
+        state = chain.states[cell]
+        chain.states[cell] = linker.linked(chain.name, state, known, after, is_kept=cell in chain.kept)
+
+
+@dataclass(frozen=True)
+class _StandingLink(_Link):
+    """A summary that stands in a stretch: it tells of those neighbours that are in the chain. `is_first` and
+    `is_last`: of its stretch; what is before the first one is in the chain, if there is anything."""
+
+    is_first: bool
+    is_last: bool
+
+    def join(self, chain: _Chain) -> None:
+        """Keeps the state with those that are written again, where it changes."""
+        linker, name = chain.linker, chain.name
+        found = state = linker.changed.get(self.own.cell, self.own).state
+        if self.is_first:
+            gone = linker.of_gone(name, state, chain.spans)
+            before = gone if self.before is None else self.before.state
+            state = relinked(linker.fields, name, state, before=before, ahead=False)
+        if self.is_last:
+            after = self.after and self.after.state
+            state = relinked(linker.fields, name, state, after=after, ahead=True)
+        if state != found:
+            linker.changed[self.own.cell] = self.own._replace(state=state)
+
+
+@dataclass(frozen=True)
 class _Chain:
-    """The summaries of one series that hold a number of one field, in the order of time: those in the
-    stretches, the first and the last of each, and between these those that are made."""
+    """What the links of a chain join: the states that are made, of which those in `kept` may tell old things;
+    `stood`: the first of them as its summary stands. `spans`: in which summaries are made."""
 
-    between: Sequence[Sequence[Neighbour | None]]
-    made: Sequence[Sequence[Neighbour]]
-    spans: Sequence[Span]  # in which these were made
+    linker: Linker
+    name: str
+    spans: Sequence[Span]
+    states: dict[Cell, State]
+    kept: Container[Cell]
+    stood: State | None
 
-    def stands(self, one: Neighbour) -> bool:
-        """Returns whether a summary is one of a stretch."""
-        return any(one is it for some in self.between for it in some)
-
-    def is_before_known(self, one: Neighbour) -> bool:
-        """Returns whether the summary before one of a stretch is in the chain, if there is any."""
-        return any(one is first for first, _ in self.between)
-
-    def is_after_known(self, one: Neighbour) -> bool:
-        """Returns whether the summary after one of a stretch is in the chain, if there is any."""
-        return any(one is last for _, last in self.between)
-
-    @property
-    def links(self) -> Iterator[tuple[Neighbour | None, Neighbour, Neighbour | None]]:
-        """Yields each summary with the one before and the one after it."""
-        items: list[Neighbour] = []
-        for at, (first, last) in enumerate(self.between):
-            items += [it for it in (first, last) if it is not None]
-            items += self.made[at] if at < len(self.made) else ()
-        return zip([None, *items], items, [*items[1:], None], strict=False)
+    def join(
+        self, between: Sequence[Sequence[Neighbour | None]], made: Sequence[Sequence[Neighbour]]
+    ) -> None:
+        """Joins the summaries in the stretches, the first and the last of each, and between these those that
+        are made."""
+        links: list[_Link] = []
+        for at, (first, last) in enumerate(between):
+            for own in (it for it in (first, last) if it is not None):
+                links.append(_StandingLink(None, own, None, is_first=own is first, is_last=own is last))
+            links += [_MadeLink(None, own, None) for own in (made[at] if at < len(made) else ())]
+        owns = [it.own for it in links]
+        for link, before, after in zip(links, [None, *owns], [*owns[1:], None], strict=False):
+            replace(link, before=before, after=after).join(self)
 
 
 @dataclass
@@ -121,8 +168,8 @@ class Linker:
     changed: dict[Cell, Neighbour] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._fields = statistics_of(self.policy)
-        self._gaps = gaps_of(self._fields)
+        self.fields = statistics_of(self.policy)
+        self._gaps = gaps_of(self.fields)
 
     def link(
         self,
@@ -155,7 +202,7 @@ class Linker:
             ]
             first = firsts[key, name]
             stood = None if first is None else found.get(first)
-            self._link_chain(name, _Chain(between, held, spans), states, kept, stood and stood.state)
+            _Chain(self, name, spans, states, kept, stood and stood.state).join(between, held)
 
     @staticmethod
     def _held(
@@ -175,32 +222,13 @@ class Linker:
             return None
         return Lookup(key, name, start, start + 1, ahead=True)
 
-    def _link_chain(
-        self, name: str, chain: _Chain, states: dict[Cell, State], kept: Container[Cell], stood: State | None
-    ) -> None:
-        """Links a chain. `stood`: the first state that is made, as its summary stands."""
-        for before, one, after in chain.links:
-            if one.cell in states and not chain.stands(one):
-                known = before.state if before is not None else self._of_gone(name, stood, ())
-                linked = self._linked(name, states[one.cell], known, after and after.state, one.cell in kept)
-                states[one.cell] = linked
-                continue
-            state = self.changed.get(one.cell, one).state
-            if chain.is_before_known(one):
-                known = before.state if before is not None else self._of_gone(name, state, chain.spans)
-                state = relinked(self._fields, name, state, before=known, ahead=False)
-            if chain.is_after_known(one):
-                state = relinked(self._fields, name, state, after=after and after.state, ahead=True)
-            if state != self.changed.get(one.cell, one).state:
-                self.changed[one.cell] = one._replace(state=state)
-
-    def _of_gone(self, name: str, state: State | None, spans: Sequence[Span]) -> State | None:
+    def of_gone(self, name: str, state: State | None, spans: Sequence[Span]) -> State | None:
         """Returns a state of the reading before a state's first one, where its summary has gone; None
         elsewhere. None of these readings lies in `spans`."""
         if state is None:
             return None
         values = list(state.values[name])
-        for at, kind in enumerate(self._fields[name]):
+        for at, kind in enumerate(self.fields[name]):
             if isinstance(kind, Steps):
                 before = values[at][0] if values[at] else None
                 if before is not None and (
@@ -221,12 +249,12 @@ class Linker:
         """Returns the states of the summaries whose neighbours are others now."""
         return {cell: it.state for cell, it in self.changed.items()}
 
-    def _linked(
-        self, name: str, state: State, before: State | None, after: State | None, is_kept: bool
+    def linked(
+        self, name: str, state: State, before: State | None, after: State | None, *, is_kept: bool
     ) -> State:
         """Returns a state with the nearest readings that it or its neighbours of the chain tell of."""
         values = list(state.values[name])
-        for at, kind in enumerate(self._fields[name]):
+        for at, kind in enumerate(self.fields[name]):
             if isinstance(kind, Steps) and values[at]:
                 own_before, _, _, own_after, _ = (None,) * 5 if is_kept else values[at]
                 befores = [it for it in (own_before, last_of(before, name, at)) if it is not None]
@@ -264,7 +292,7 @@ class Linker:
         return linker
 
     def _leads_out(self, state: State, name: str, window: Span) -> bool:
-        for kind, own in zip(self._fields[name], state.values[name], strict=True):
+        for kind, own in zip(self.fields[name], state.values[name], strict=True):
             if isinstance(kind, Steps) and own:
                 before, _, _, after, _ = own
                 if (before is not None and before[0] < window[0]) or (
@@ -276,7 +304,7 @@ class Linker:
     def _carried(self, name: str, state: State, finer: State) -> State:
         """Returns a state with the neighbours of a finer one that holds its first or its last reading."""
         values = list(state.values[name])
-        for at, kind in enumerate(self._fields[name]):
+        for at, kind in enumerate(self.fields[name]):
             if isinstance(kind, Steps) and values[at] and finer.values[name][at]:
                 before, first, last, after, _ = values[at]
                 finer_before, finer_first, finer_last, finer_after, _ = finer.values[name][at]
