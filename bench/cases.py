@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench import bounds, ours, peers
 from bench.identities import UNORDERED
-from bench.shapes import FURTHER
+from bench.shapes import FURTHER, TEXTS
 from bench.testbed import Action, Testbed
 from bench.workloads import IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, Workload
 
@@ -72,6 +72,8 @@ SERVER_JOBS = (_DRAIN, _DELETE, _INSERT)
 
 #: No cliff worse than this, from regular buckets to irregular ones, and to other shapes.
 _MIN_IRREGULAR = 1 / 3
+#: Nor from other times to text.
+_MIN_TEXT = 1 / 5
 
 CASES = [
     Case(MINUTES, _COLUMNS, (Comparison(_DRAIN, None),)),
@@ -101,7 +103,7 @@ CASES += [
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
 CASES += [
-    Case(shape, job, (Comparison(job, _MIN_IRREGULAR, like),))
+    Case(shape, job, (Comparison(job, _MIN_TEXT if shape.name in TEXTS else _MIN_IRREGULAR, like),))
     for shape, like in FURTHER.items()
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]

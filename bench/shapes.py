@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from bson.int64 import Int64
@@ -19,6 +21,7 @@ from bench.workloads import (
     Workload,
 )
 
+_ZONE, _GERMAN = ZoneInfo("Europe/Berlin"), "%d.%m.%Y %H:%M:%S"
 _HOUR_KEYS: Document = {**SLOT_KEYS, "slot_levels": ["second"], "span": "hour"}
 del _HOUR_KEYS["slot"]
 
@@ -109,6 +112,34 @@ def _stamps(number: int, rng: np.random.Generator) -> Iterator[Document]:
         yield {**bucket, "d": bucket["d"].strftime("%Y-%m-%d %H:%M")}
 
 
+def _side_by_side(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    """Yields the readings of each minute as an array of times beside one of values."""
+    for bucket in MINUTES.day(number, rng):
+        times = [bucket["d"] + timedelta(seconds=second) for second in range(60)]
+        yield {**bucket, "last": times[-1], "t": times, "p": list(bucket["p"].values())}
+
+
+def _local_days(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    """Yields a document for each series and local day, with a place for each five seconds. Each second of
+    five is a series of its own."""
+    start = datetime(2018, 6, 4, tzinfo=_ZONE) + timedelta(days=number)
+    held: dict[str, list[float]] = {}
+    for bucket in MINUTES.day(number, rng):
+        held.setdefault(bucket["symbol"], []).extend(bucket["p"].values())
+    for symbol, values in held.items():
+        for second in range(5):
+            yield {"symbol": f"{symbol}.{second}", "d": start.astimezone(UTC), "p": values[second::5]}
+
+
+def _german_samples(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for bucket in SAMPLES.day(number, rng):
+        samples = [
+            {"time": datetime.fromtimestamp(it["time"], UTC).strftime(_GERMAN), "val": it["val"]}
+            for it in bucket["samples"]
+        ]
+        yield {**bucket, "samples": samples}
+
+
 def _attributes(number: int, rng: np.random.Generator) -> Iterator[Document]:
     for reading in READINGS.day(number, rng):
         yield {**reading, "attrs": [{"k": "unit", "v": "USD"}, {"k": "p", "v": reading.pop("p")}]}
@@ -123,6 +154,17 @@ _NESTED = {**_HOUR_KEYS, "slot_levels": ["minute", "second"]}
 
 _TENS = {**SLOT_KEYS, "slot": "1s", "span": "10m", "first_slot": 1}
 
+_SIDE_BY_SIDE = {
+    **{key: SLOT_KEYS[key] for key in ("series_fields", "value_fields")},
+    **{"model": "samples", "samples_as": "arrays", "sample_time_field": "t", "sample_time_unit": "date"},
+    **{"start_field": "d", "end_field": "last", "time_unit": "date"},
+}
+_LOCAL = {**SLOT_KEYS, "slot": "5s", "span": "day", "timezone": str(_ZONE)}
+_GERMAN_SAMPLES = {**SAMPLE_KEYS, "sample_time_format": _GERMAN}
+
+#: Those whose times are text, which takes longer.
+TEXTS = {"minute buckets, times as text that sorts", "minute buckets, times as text that does not sort"}
+TEXTS |= {"one-reading documents, times as text", "sample buckets, times as text"}
 #: Each, and the one that it is like.
 FURTHER = {
     Workload("hours, seconds in minutes", _nested, _NESTED): MINUTES,
@@ -142,6 +184,9 @@ FURTHER = {
         _german,
         {**SLOT_KEYS, "time_format": "%d.%m.%Y %H:%M"},
     ): MINUTES,
+    Workload("parallel arrays, a minute each", _side_by_side, _SIDE_BY_SIDE): MINUTES,
+    Workload("local days, slots of 5 s", _local_days, _LOCAL): MINUTES,
+    Workload("sample buckets, times as text", _german_samples, _GERMAN_SAMPLES, SAMPLE_INDEXES): SAMPLES,
     Workload("minute buckets, fields in _id", _identified, _IDENTIFIED, (("_id.d",),)): MINUTES,
     Workload("sample buckets without a last time", _unended, _UNENDED, (("first",),)): SAMPLES,
     Workload("sample buckets of pairs", _pairs, _PAIRS, SAMPLE_INDEXES): SAMPLES,

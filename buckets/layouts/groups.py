@@ -29,7 +29,9 @@ _MIN_SHARE = 1 / 32
 #: All padded documents together may take so many times their bytes.
 _MAX_PADDING = 4
 #: Bytes of the layouts, and of the unions, that are cached. Their elements take some sixty times as much.
-_LAYOUT_BYTES, _UNION_BYTES = 1 << 16, 1 << 15
+_LAYOUT_BYTES, _UNION_BYTES = 3 << 18, 1 << 15
+#: Bytes of documents whose structure takes long to read.
+_LONG = 1 << 15
 
 Members = NDArray[np.int64]
 
@@ -43,6 +45,14 @@ class UnionRules:
         self.containers = containers
         self.is_sound = is_sound
         self.layouts: ByteLimitedCache[Layout] = ByteLimitedCache(_LAYOUT_BYTES)
+        self._lone = 0
+
+    def remember(self, layout: Layout, count: int) -> None:
+        """Remembers a layout that so many documents share; of long documents also one that few share, once
+        two in succession are as long: a series may have one a day."""
+        if count >= _MIN_ALIKE or layout.size == self._lone >= _LONG:
+            self.layouts.put(layout)
+        self._lone = layout.size
 
 
 class Unions:
@@ -68,7 +78,8 @@ def group_by_layout(
     everything = np.arange(len(docs))
     names = rules.containers.names if rules else None
     if rules is None or not rules.containers.paths or len(docs) < _MIN_UNION:
-        yield from _by_length(docs, everything, names=names)
+        is_long = rules is not None and docs.size >= _LONG
+        yield from _by_length(docs, everything, rules if is_long else None, names=names)
         return
     unmatched: list[Members] = []
     yield from _by_length(docs, everything, rules, unmatched)
@@ -118,9 +129,9 @@ def _of_one_length(
     while len(members):
         layout = _layout_of(matrix[0].tobytes(), rules, names)
         alike = _alike(matrix, layout)
-        count = np.count_nonzero(alike)
-        if rules is not None and count >= _MIN_ALIKE:
-            rules.layouts.put(layout)
+        count = int(np.count_nonzero(alike))
+        if rules is not None:
+            rules.remember(layout, count)
         if count == len(members):
             yield Group(layout, members, matrix)
             return

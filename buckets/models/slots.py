@@ -274,8 +274,8 @@ def _slots(layout: Layout, field: SlotField, outer: list[SlotLevel]) -> dict[int
     slot is no reading."""
     slots: dict[int, Cell] = {}
     held = find_all(layout, field.slots)
-    for offset, path in _paths(layout, held, outer, 0) if held else ():
-        cell = _value(layout, path, field.inside)
+    for offset, path, slot in _paths(layout, held, outer, 0) if held else ():
+        cell = _value(layout, path, slot, field.inside) if field.inside else slot
         if cell and offset in slots:
             raise Breach(".".join(path), f'slot "{path[-1]}" appears twice')
         if cell:
@@ -283,8 +283,10 @@ def _slots(layout: Layout, field: SlotField, outer: list[SlotLevel]) -> dict[int
     return slots
 
 
-def _paths(layout: Layout, cell: Cell, rest: list[SlotLevel], offset: int) -> Iterator[tuple[int, Path]]:
-    """Yields each slot's milliseconds from the bucket's start, and its path."""
+def _paths(
+    layout: Layout, cell: Cell, rest: list[SlotLevel], offset: int
+) -> Iterator[tuple[int, Path, Cell]]:
+    """Yields each slot's milliseconds from the bucket's start, its path, and what may stand there."""
     level, *inner = rest
     name = ".".join(cell[0].path)
     for element in cell:
@@ -300,7 +302,7 @@ def _paths(layout: Layout, cell: Cell, rest: list[SlotLevel], offset: int) -> It
         if held and inner:
             yield from _paths(layout, held, inner, start)
         elif held:
-            yield start, path
+            yield start, path, held
 
 
 def _place(level: SlotLevel, path: Path, offset: int, kinds: set[int]) -> int:
@@ -313,9 +315,9 @@ def _place(level: SlotLevel, path: Path, offset: int, kinds: set[int]) -> int:
     return place
 
 
-def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
-    """Returns the value in a slot."""
-    for element in find_all(layout, slot) if inside else ():
+def _value(layout: Layout, slot: Path, held: Cell, inside: Path) -> Cell:
+    """Returns the value in a slot that holds a sub-document."""
+    for element in held:
         if element.type != DOCUMENT:
             where = f"a sub-document with {'.'.join(inside)} is needed"
             raise Breach(".".join(slot), f"{TYPE_NAMES[element.type]} stands where {where}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import as_date, as_ms
@@ -38,6 +39,8 @@ _HELD = {
 }
 
 
+#: That a run has found no evidence against the policy.
+_CERTAIN = "certain"
 #: Fields that are named where none is similar to the one that was meant.
 _SHOWN = 10
 
@@ -135,10 +138,15 @@ def check_fit(turn: Turn) -> Body | None:
     source = turn.context.source
     sampled = sample(source)
     fit = fit_of(sampled, policy, turn.context.plausible)
-    found = misfits(fit, policy, doubt_of(AsRead(sampled, policy, source), as_ms(turn.context.now)))
+    doubt = None if _CERTAIN in turn.context.state.met else _doubt(turn, sampled)
+    found = misfits(fit, policy, doubt)
     if fit.readings and not found and not turn.dry_run:
         note_fit(turn.context.database, policy, turn.context.now)
     return fit_body(fit, policy, found)
+
+
+def _doubt(turn: Turn, sampled: Batch) -> Doubt | None:
+    return doubt_of(AsRead(sampled, turn.policy, turn.context.source), as_ms(turn.context.now))
 
 
 def require_certainty(turn: Turn) -> None:
@@ -148,11 +156,11 @@ def require_certainty(turn: Turn) -> None:
     policy = turn.policy
     if turn.dry_run or _is_proven(turn):
         return
-    source = turn.context.source
-    doubt = doubt_of(AsRead(sample(source), policy, source), as_ms(turn.context.now))
+    doubt = _doubt(turn, sample(turn.context.source))
     if doubt is not None:
         reason = _doubted(doubt, policy).message
         raise BucketwiseError(f"policy {policy.name}: {reason}. Nothing was rolled up, archived or deleted")
+    turn.context.state.met.add(_CERTAIN)
 
 
 def require_fit(turn: Turn, fit: Body | None) -> None:

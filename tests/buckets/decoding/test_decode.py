@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import bson
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.columns import Columns, ValueKind
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.models.series import series_key
@@ -140,6 +144,22 @@ def test_a_broken_document_in_front_leaves_no_reading() -> None:
 def test_a_batch_of_nothing() -> None:
     decoded = decode(batch_of([]), READING)
     assert len(decoded.columns.time) == 0 and decoded.columns.series == [] and decoded.quarantined == []
+
+
+@pytest.mark.parametrize(("hours", "series"), [(23, 8), (24, 1), (25, 8)])
+def test_the_structure_of_long_days_is_read_once(hours: int, series: int) -> None:
+    """Of slots of five seconds there are 18,000 on the longest day."""
+    policy = make_policy(
+        name="it", collection="it", model="slots", time_field="d", series_fields=("s",), value_fields=("p",),
+        slot="5s", span="day", timezone="Europe/Berlin",
+    )  # fmt: skip
+    month, day = {23: (3, 30), 24: (6, 1), 25: (10, 26)}[hours]
+    start = datetime(2025, month, day, tzinfo=ZoneInfo("Europe/Berlin"))
+    held = {"d": start.astimezone(UTC), "p": [1.5] * (hours * 720)}
+    batch = Batch.of(Docs.of([bson.encode({"_id": i, "s": i, **held}) for i in range(series)]))
+    first, second, third = (decode(batch, policy) for _ in range(3))
+    assert first.quarantined == []
+    assert third.pieces[0].group.layout is second.pieces[0].group.layout
 
 
 def test_thousands_of_layouts_of_one_length() -> None:
