@@ -240,6 +240,9 @@ class Evidence(Protocol):
     def totals(self) -> ArchivedTotals:
         """Returns how much is archived."""
 
+    def still_live(self) -> int:
+        """Returns how many of the archived buckets have an original that no run has deleted."""
+
     def stored(self, since_ms: int) -> Stored:
         """Returns how large the archive is, and what in it reaches beyond an instant. Reads nothing of the
         store."""
@@ -284,6 +287,10 @@ class NoEvidence:
     def totals(self) -> ArchivedTotals:
         """Returns zeros."""
         return ArchivedTotals(0, 0, 0)
+
+    def still_live(self) -> int:
+        """Returns 0."""
+        return 0
 
     def stored(self, since_ms: int) -> Stored:
         """Returns zeros."""

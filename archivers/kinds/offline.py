@@ -93,6 +93,12 @@ class OfflineEvidence:
             return ArchivedTotals(found["buckets"], found["readings"], found["documents_bytes"])
         return ArchivedTotals(0, 0, 0)
 
+    def still_live(self) -> int:
+        """Returns the sum of what the records of open commits say."""
+        wanted = {**self._receipts.is_current, "state": "open"}
+        found = self._receipts.collection.find(wanted, {"live": 1, "buckets": 1})
+        return sum(int(live_of(it, it["buckets"]).sum()) for it in found)
+
     def stored(self, since_ms: int) -> Stored:
         """Returns the sums of what the records of commits say, and the recent ones of these."""
         current, receipts = self._receipts.is_current, self._receipts.collection

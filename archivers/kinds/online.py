@@ -86,6 +86,15 @@ class OnlineEvidence:
         """Returns the count of buckets. Nothing tells how many readings they hold."""
         return ArchivedTotals(self._source().count(), None, None)
 
+    def still_live(self) -> int:
+        """Returns the sum of what its receipts name."""
+        mine = {"_id.policy": self._receipts.policy, "kind": "online", "state": "copied"}
+        count: list[dict[str, Any]] = [
+            {"$match": mine},
+            {"$group": {"_id": None, "count": {"$sum": {"$size": "$ids"}}}},
+        ]
+        return next((int(it["count"]) for it in self._receipts.collection.aggregate(count)), 0)
+
     def stored(self, since_ms: int) -> Stored:
         """Returns the size of its collections. Copies of buckets that are live as well count among those that
         have left."""

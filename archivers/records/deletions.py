@@ -299,8 +299,17 @@ def last_receipt(receipts: Receipts, session: ClientSession | None = None) -> La
 def removed_so_far(receipts: Receipts) -> int | None:
     """Returns the bytes of all documents that were deleted and are not live again; None where earlier
     versions have deleted some, and did not count them."""
+    return _removed(receipts, "bytes")
+
+
+def removed_buckets(receipts: Receipts) -> int | None:
+    """Returns how many buckets were deleted and are not live again; None where that is not known."""
+    return _removed(receipts, "buckets")
+
+
+def _removed(receipts: Receipts, what: str) -> int | None:
     removed = (receipts.get(LAST) or {"removed": {"since": 1}}).get("removed", {})
-    return max(0, int(removed.get("bytes", 0))) if removed.get("since") == 1 else None
+    return max(0, int(removed.get(what, 0))) if removed.get("since") == 1 else None
 
 
 def subtract_restored(receipts: Receipts, restored: Batch, session: ClientSession) -> None:

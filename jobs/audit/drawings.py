@@ -8,6 +8,8 @@ from datetime import date, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from bucketwise.jobs.output.tables import size
+
 Body = dict[str, Any]
 
 ROW_HEIGHT = 8
@@ -191,13 +193,18 @@ BAR_HEIGHT, _LEAST_MONTHS = 100, 12
 
 
 class Bars(NamedTuple):
-    """A bar a month, 8 wide, 10 apart. `few`: of a year at most. `most`: the bytes of the highest."""
+    """A bar a month, 8 wide, 10 apart. `few`: of a year at most. `most`: the bytes of the highest. `labels`:
+    of the axis, at equal distances. `sums`: how much of each kind there is, in words."""
 
     width: int
     few: bool
     lines: list[tuple[str, str]]
     most: int
     highest: str
+    first: str
+    last: str
+    labels: list[str]
+    sums: str
 
 
 def bars(months: Sequence[Body]) -> Bars | None:
@@ -209,8 +216,20 @@ def bars(months: Sequence[Body]) -> Bars | None:
     first = _number(months[0]["month"])
     lines = [(kind, path) for kind in KINDS if (path := _stack(months, kind, totals[highest], first))]
     count = _number(months[-1]["month"]) - first + 1
-    is_few = count <= _LEAST_MONTHS
-    return Bars(max(_LEAST_MONTHS, count) * 10, is_few, lines, totals[highest], highest)
+    is_few, width = count <= _LEAST_MONTHS, max(_LEAST_MONTHS, count)
+    sums = {kind: sum(it[kind]["bytes"] for it in months) for kind in KINDS}
+    told = "; ".join(f"{kind} {size(count)} in all" for kind, count in sums.items() if count)
+    first_name, last_name, labels = months[0]["month"], months[-1]["month"], _labels(first, width)
+    return Bars(width * 10, is_few, lines, totals[highest], highest, first_name, last_name, labels, told)
+
+
+def _labels(first: int, width: int) -> list[str]:
+    """Returns the months at the beginning of each third."""
+    return [_name(first + width * third // 3) for third in range(3)]
+
+
+def _name(number: int) -> str:
+    return f"{(number - 1) // 12}-{(number - 1) % 12 + 1:02}"
 
 
 def _stack(months: Sequence[Body], kind: str, most: int, first: int) -> str:

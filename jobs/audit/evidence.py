@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
@@ -21,11 +21,13 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.records.deletions import last_receipt
 from bucketwise.archivers.records.heads import read_heads
 from bucketwise.archivers.records.pins import CommitDays
-from bucketwise.archivers.records.receipt_files import TIME, chained
+from bucketwise.archivers.records.receipt_files import TIME
 from bucketwise.archivers.records.receipts import CODEC, Receipts, reading
 from bucketwise.archivers.summary_counts import SUMMARIES
+from bucketwise.archivers.worth import known_worth
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.policies import Policy
+from bucketwise.jobs.audit.balance import balance_of, history_body, told_by_receipts
 from bucketwise.jobs.core.turn import hold_body
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.calendar.windows import to_ms
@@ -71,17 +73,6 @@ class Month:
     summaries: Volume = field(default_factory=Volume)
 
 
-@dataclass
-class Deleted:
-    """The deletes of a month, by its receipts: how many, and the first and last of their numbers."""
-
-    month: str
-    receipts: int
-    buckets: int
-    first: int
-    last: int
-
-
 def runs(rows: Iterable[Row]) -> list[Run]:
     """Returns the runs of a coverage's days, which follow one another."""
     found = []
@@ -117,21 +108,6 @@ def summaries_by_month(database: Database[Document], policy: Policy) -> dict[str
             name = day(to_ms(it["_id"]))[:7]
             found.setdefault(name, Volume()).add(it["count"], int(it["bytes"]))
     return found
-
-
-def deleted_by_month(context: ArchiveContext) -> list[Deleted]:
-    """Returns the months in which anything was deleted. Raises DamagedError where a file of old receipts is
-    not as it was written."""
-    found: dict[str, Deleted] = {}
-    for receipt, _ in chained(context.receipts, context.receipt_files):
-        number, at = receipt.get("sequence"), receipt.get("at")
-        if receipt.get("kind") != "delete" or not isinstance(number, int) or not isinstance(at, datetime):
-            continue
-        month = found.setdefault(f"{at:%Y-%m}", Deleted(f"{at:%Y-%m}", 0, 0, number, number))
-        month.receipts += 1
-        month.buckets += int(receipt["buckets"])
-        month.first, month.last = min(month.first, number), max(month.last, number)
-    return [found[name] for name in sorted(found)]
 
 
 #: Kinds of the receipts of what people decided about an archive, each with a reason.
@@ -221,12 +197,16 @@ def evidence_body(context: ArchiveContext) -> Body:
             return None
 
     rows = known(lambda: coverage_of(context, archive_of(context).evidence, CoverageQuery()))
-    deleted = known(lambda: deleted_by_month(context))
+    told = known(lambda: told_by_receipts(context))
+    worth = known_worth(context)
     summaries = summaries_by_month(context.database, context.policy)
     return {
         "coverage": None if rows is None else _coverage_body(rows),
         "months": None if rows is None else [_month_body(it) for it in by_month(rows, summaries)],
-        "deleted_by_month": None if deleted is None else [asdict(it) for it in deleted],
+        "balance": None if told is None else balance_of(context, told)._asdict(),
+        "worth": None if worth is None else worth.body,
+        "deleted_by_month": None if told is None else told.deleted_by_month,
+        "history": None if told is None else history_body(context, told),
         "holds": [hold_body(it) for it in Holds(context.database, context.policy.identity).active()],
         "proof": _proof_body(context),
         "untold": untold,

@@ -12,6 +12,7 @@ from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.audit import drawings
+from bucketwise.jobs.audit.balance import MOST
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.tables import printable, size
 
@@ -88,15 +89,74 @@ def audit_page(report: Body) -> str:
     found = report["policies"]
     is_brief = sum(len(_runs(it)) for it in found) > MOST_RUNS
     is_yearly = sum(len(it.get(key) or ()) for it in found for key in _BY_MONTH) > MOST_MONTHS
+    first, others = first_errors(found)
     page, _ = render(
         "page.html",
-        {"size": size, "coded": _coded},
+        {"size": size, "coded": _coded, "instant": instant, "event": event_in_words},
         report=report,
         policies=[_shown(it, is_brief, is_yearly) for it in found],
+        first=first,
+        others=others,
+        most_events=_MOST_EVENTS if len(found) <= _MANY else _FEW,
+        most_commits=MOST if len(found) <= _MANY else _FEW,
         broken=sum(it["exit_code"] != 0 for it in found),
         heights={"strip": drawings.ROW_HEIGHT, "bars": drawings.BAR_HEIGHT},
     )
     return page
+
+
+#: With more months than these, a policy's tables have a row a year, and months are folded.
+MOST_ROWS = 18
+#: Policies whose first error is told at the top; rows of history.
+_MOST_FIRST, _MOST_EVENTS = 5, 12
+#: With more policies than these, lists have few rows.
+_MANY, _FEW = 10, 3
+
+
+#: What became of archived buckets.
+_PARTS = {
+    "in_archive": "In the archive alone",
+    "online": "In the online archive alone",
+    "waiting": "Copied, and not deleted yet",
+    "restored": "Live again, and pinned",
+    "erased": "Erased",
+    "ended": "Ended by retain.archive",
+}
+
+
+_EVENTS = {
+    "adopt": "the archive was adopted",
+    "erase": "a series was erased",
+    "gap": "receipts before it are lost",
+    "hold": "hold placed:",
+    "kept": "somebody else has deleted originals",
+    "release": "hold released:",
+    "restore": "live again",
+    "retire": "the policy was retired",
+    "time": "a later time was lifted",
+    "undelete": "tombstones lifted",
+}
+
+
+def event_in_words(kind: str) -> str:
+    """Returns what happened, by the kind of its receipt."""
+    return _EVENTS.get(kind, kind)
+
+
+def instant(value: str | None) -> str:
+    """Returns an instant of the JSON as text, to the second."""
+    return "–" if value is None else value[:19].replace("T", " ")
+
+
+def first_errors(policies: Sequence[Body]) -> tuple[list[Body], int]:
+    """Returns the first error of each policy, of a few of them, and how many further policies have any."""
+    errors = [[one for one in it.get("findings", ()) if one["severity"] == "error"] for it in policies]
+    first = [
+        {**them[0], "policy": it["policy"], "more": len(them) - 1}
+        for it, them in zip(policies, errors, strict=True)
+        if them
+    ]
+    return first[:_MOST_FIRST], len(first[_MOST_FIRST:])
 
 
 _BY_MONTH = ("months", "deleted_by_month")
@@ -107,13 +167,18 @@ def _runs(policy: Body) -> Sequence[Body]:
     return found
 
 
+_NOT_TOLD = (
+    "error", "words", "settings", "policy_sha256", "proof", "coverage", "balance", "worth", "history",
+)  # fmt: skip
+
+
 def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
     """Returns what the template shows of a policy; None for what is not known."""
     runs, months = _runs(policy), policy.get("months")
     deleted = policy.get("deleted_by_month")
     kinds = [it for it in drawings.KINDS if any(any(month[it].values()) for month in months or ())]
     return {
-        **dict.fromkeys(("error", "words", "settings", "policy_sha256", "proof", "coverage")),
+        **dict.fromkeys(_NOT_TOLD),
         "findings": [],
         "holds": [],
         "untold": [],
@@ -124,9 +189,12 @@ def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
         "strip": drawings.strip(runs, is_brief=is_brief) if runs else None,
         "kinds": kinds,
         "bars": drawings.bars(months or ()),
+        "parts": [(it, text) for it, text in _PARTS.items() if (policy.get("balance") or {}).get(it)],
+        "years": by_year(months or ()) if len(months or ()) > MOST_ROWS and not is_yearly else None,
         "period": "year" if is_yearly else "month",
         "months": by_year(months or ()) if is_yearly else months,
-        "deleted": by_year(deleted or ()) if is_yearly else deleted,
+        "deleted": by_year(deleted or ()) if is_yearly or len(deleted or ()) > MOST_ROWS else deleted,
+        "deleted_period": "year" if is_yearly or len(deleted or ()) > MOST_ROWS else "month",
     }
 
 

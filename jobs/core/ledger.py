@@ -266,6 +266,11 @@ class Ledger:
         found = self._runs.find({"policy": policy}).sort([("started", DESCENDING), ("_id", DESCENDING)])
         return [self._read(document) for document in found.limit(count)]
 
+    def last_of(self, policy: str, verbs: Sequence[str], count: int) -> list[Run]:
+        """Returns the latest entries of the policy with one of these verbs, the newest first."""
+        found = self._runs.find({"policy": policy, "verb": {"$in": list(verbs)}}).sort("started", DESCENDING)
+        return [self._read(document) for document in found.limit(count)]
+
     def to_repeat(self, policies: Sequence[str]) -> dict[str, list[Repeat]]:
         """Returns the runs to repeat, by policy, the newest first: those that failed or died, and after which
         none with the same arguments has completed or is running."""

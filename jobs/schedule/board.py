@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -162,14 +163,14 @@ class Board:
     _asked: float = -FRESH
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answer(self) -> Response:
-        """Returns the page."""
-        page, policy = self._page()
+    def answer(self, *, stays: bool = False) -> Response:
+        """Returns the page. `stays`: a browser does not load it anew by itself."""
+        page, policy = self._page(stays=stays)
         policy = f"{policy}; frame-ancestors 'none'"
-        headers = {"Content-Security-Policy": policy}
+        headers = {"Content-Security-Policy": policy} | ({} if stays else {"Refresh": str(EVERY)})
         return Response(page.encode(), "text/html; charset=utf-8", headers=headers)
 
-    def _page(self) -> tuple[str, str]:
+    def _page(self, *, stays: bool) -> tuple[str, str]:
         self._refresh()
         last_answer, now = self._last_answer, clock.current()
         seen = {it.name: self._state_of(it, last_answer) for it in self.policies}
@@ -189,6 +190,7 @@ class Board:
                 policies, key=lambda it: [one["severity"] for one in it["troubles"]][:1] or ["z"]
             ),
             "runs": [_of_run(it) for it in reversed(runs[-_RUNS_SHOWN:])],
+            "stays": stays,
             "audited": self.metrics_file is not None,
         }
         return service_page(Report("schedule", now, extra=body).plain())
@@ -279,6 +281,10 @@ class Board:
         }
 
 
+#: The page that a browser does not load anew by itself, as who reads it with a screen reader may want.
+STILL = "/still"
+
+
 def pages(board: Board, metrics: Metrics) -> Pages:
     """Returns the pages that the service serves."""
 
@@ -289,6 +295,7 @@ def pages(board: Board, metrics: Metrics) -> Pages:
 
     return {
         "/": board.answer,
+        STILL: partial(board.answer, stays=True),
         "/metrics": lambda: Response(metrics.text(), CONTENT_TYPE_LATEST),
         HEALTH: health,
     }

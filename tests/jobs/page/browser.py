@@ -79,7 +79,9 @@ class Browser:
         shown = [it for it in found if not it["ignored"]]
         return shown if len(shown) > 1 else []
 
-    def pdf(self) -> bytes:
-        """Returns the page as it is printed."""
-        printed = self.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
+    def pdf(self, paper: tuple[float, float] | None = None) -> bytes:
+        """Returns the page as it is printed. `paper`: its width and height in inches."""
+        size = {} if paper is None else {"paperWidth": paper[0], "paperHeight": paper[1]}
+        asked = {"printBackground": False, "preferCSSPageSize": paper is None, **size}
+        printed = self.driver.execute_cdp_cmd("Page.printToPDF", asked)
         return base64.b64decode(printed["data"])

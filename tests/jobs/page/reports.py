@@ -36,6 +36,13 @@ def month_of(month: str, **readings: int) -> Body:
     }
 
 
+def event_of(kind: str, number: int, **more: Any) -> Body:
+    """One of a receipt other than of a delete."""
+    who = {"host": "db1", "user": "ann", "at": "2018-08-30T00:00:00Z", "done_at": "2018-08-30T00:00:01Z"}
+    facts = dict.fromkeys(("buckets", "reason", "hold", "by", "commit", "into", "series", "since", "until"))
+    return {"number": number, "kind": kind, **who, **facts, **more}
+
+
 def policy_of(name: str, states: dict[date, str], **more: Any) -> Body:
     """One that is kept."""
     months = sorted({f"{day:%Y-%m}" for day in states})
@@ -57,6 +64,61 @@ def policy_of(name: str, states: dict[date, str], **more: Any) -> Body:
             {"month": it, "receipts": 720, "buckets": 21_600, "first": 720 * n + 1, "last": 720 * (n + 1)}
             for n, it in enumerate(months)
         ],
+        "balance": {
+            **{
+                "archived": 39_450_000,
+                "in_archive": 39_400_000,
+                "online": 0,
+                "waiting": 43_200,
+                "restored": 1_440,
+            },
+            **{"erased": 5_360, "ended": 0, "deleted": 39_405_360, "difference": 0, "live": 86_400},
+        },
+        "worth": {
+            "before": {
+                **{"data_bytes": 31_200_000_000, "index_bytes": 1_900_000_000},
+                **{"summary_bytes": 0, "store_bytes": 0},
+            },
+            "now": {
+                **{"data_bytes": 70_100_000, "index_bytes": 4_300_000},
+                **{"summary_bytes": 420_000_000, "store_bytes": 4_100_000_000},
+            },
+            **{"removed_bytes": 31_129_900_000, "forecast": {"with": 75_000_000, "without": 560_000_000}},
+        },
+        "history": {
+            "events": [
+                event_of("hold", 43_100, hold="case-17", reason="Litigation 17/2018"),
+                event_of("erase", 42_000, reason="Request 311 of a customer"),
+            ],
+            "commits": [
+                {
+                    **{
+                        "commit": f"2018-06-{day:02}_2018-06-{day:02}_f000001_b69a81a9edc2f0d8",
+                        "buckets": 1440,
+                    },
+                    **{"receipts": 3, "first": day, "last": day + 2},
+                }
+                for day in range(30, 0, -1)
+            ],
+            "commits_in_all": 1826,
+            "now_given": [
+                {
+                    **{
+                        "run": "4a66b66e",
+                        "now_given": "2018-08-30T00:00:00Z",
+                        "done_at": "2018-08-31T00:00:01Z",
+                    },
+                    **{"host": "db1", "user": "ann", "first": 43_000, "last": 43_010},
+                }
+            ],
+            "proofs": [
+                {
+                    **{"verb": "drill", "started": "2018-08-01T00:00:00Z", "ended": "2018-08-01T00:00:09Z"},
+                    **{"outcome": "done", "exit_code": 0, "error": None, "host": "db1", "user": "ann"},
+                    "counts": {"days": 3, "buckets": 4320, "equal": 4320, "differing": 0},
+                }
+            ],
+        },
         "proof": {
             "heads": [
                 {"sequence": 1826, "commit": "2018-06-30_2018-06-30_f000001_b69a81a9edc2f0d8", "sha256": seal}

@@ -247,7 +247,7 @@ def test_only_what_is_there_can_be_read(idle: Served) -> None:
             assert (reply.status, reply.headers["Allow"], text) == (405, "GET, HEAD", "only GET\n")
     for path in ("/else", "/../etc/passwd", "/index.html"):
         reply, text = idle.ask(path)
-        assert (reply.status, text) == (404, "there are /, /metrics, /healthz\n")
+        assert (reply.status, text) == (404, "there are /, /still, /metrics, /healthz\n")
     for path in ("/", "/?x=<script>", "/metrics", "/healthz"):
         reply, text = idle.ask(path)
         assert reply.status in (200, 503) and "<script>" not in text
@@ -289,7 +289,9 @@ def test_its_headers_forbid_what_it_does_not_need(idle: Served) -> None:
     assert reply.headers["X-Content-Type-Options"] == "nosniff"
     assert reply.headers["Cache-Control"] == "no-store"
     assert "Python" not in str(reply.headers)
-    assert f'<meta http-equiv="refresh" content="{EVERY}">' in page
+    assert reply.headers["Refresh"] == str(EVERY) and 'href="still"' in page
+    still, page = idle.ask("/still")
+    assert still.status == 200 and "Refresh" not in still.headers and 'href="./"' in page
 
 
 @pytest.mark.parametrize("many", [20, pytest.param(100, marks=pytest.mark.proof)])
@@ -442,6 +444,7 @@ def body_of(**more: Any) -> Document:
             {**policy, "audit": None, "schedule": None, "lags": [None, None]},
         ],
         "runs": runs,
+        "stays": False,
         "audited": True,
         **more,
     }
@@ -484,11 +487,11 @@ def test_keys_and_a_screen_reader_lead_through_it(browser: Browser) -> None:
     levels = browser.ask("[...document.querySelectorAll('h1, h2, h3')].map(it => +it.tagName[1])")
     assert levels[0] == 1 and all(b <= a + 1 for a, b in itertools.pairwise(levels))
     reached = []
-    for _ in range(5):
+    for _ in range(6):
         browser.driver.switch_to.active_element.send_keys(Keys.TAB)
         reached.append(browser.ask("document.activeElement.className || document.activeElement.innerText"))
         assert browser.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    assert reached == ["scroll", "scroll", "scroll", "Metrics", "health"]
+    assert reached == ["scroll", "scroll", "scroll", "stop that", "Metrics", "health"]
 
 
 @pytest.mark.proof
