@@ -9,7 +9,7 @@ from bench import bounds, ours, peers
 from bench.identities import UNORDERED
 from bench.shapes import FURTHER, TEXTS
 from bench.testbed import Action, Testbed
-from bench.workloads import IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, Workload
+from bench.workloads import IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, STEPS, Workload
 
 
 @dataclass(frozen=True)
@@ -107,4 +107,5 @@ CASES += [
     for shape, like in FURTHER.items()
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
+CASES += [Case(steps, _SUMMARIES, (Comparison(_SUMMARIES, 0.6, MINUTES),)) for steps in STEPS]
 CASES += [Case(unordered, _MOVE, (Comparison(_DELETE, 0.5),)) for unordered in UNORDERED]

@@ -183,6 +183,34 @@ SAMPLE_KEYS: Document = {
 }
 SAMPLE_INDEXES = (("deviceid", "sensorid", "last"), ("first",), ("last",))
 
+
+def _counts(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    """Yields buckets of counters that begin again once a day or so."""
+    start = FIRST_DAY + timedelta(days=number)
+    for_each = []
+    for _ in _SYMBOLS:
+        counts = np.cumsum(rng.integers(0, 100, size=_MINUTES * _SECONDS))
+        begins = int(rng.integers(0, len(counts)))
+        counts[begins:] -= counts[begins]
+        for_each.append(counts.astype(np.float64).reshape(_MINUTES, _SECONDS).tolist())
+    for minute in range(_MINUTES):
+        for symbol, rows in zip(_SYMBOLS, for_each, strict=True):
+            yield {"p": _full(rows[minute]), "symbol": symbol, "d": start + timedelta(minutes=minute)}
+
+
+def _states(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    """Yields buckets of five values, each of which mostly stays for some seconds."""
+
+    def slots(values: list[float]) -> Document:
+        return _full([float(round(value * 10) % 5) for value in values])
+
+    return _minutes(number, rng, slots, _SYMBOLS)
+
+
+def _of_kind(**field: str) -> Document:
+    return {**SLOT_KEYS, "values": {"p": field}}
+
+
 MINUTES = Workload("minute buckets", _regular, SLOT_KEYS)
 READINGS = Workload("one-reading documents", _readings, READING_KEYS)
 SAMPLES = Workload("sample buckets", _samples, SAMPLE_KEYS, indexes=SAMPLE_INDEXES)
@@ -193,3 +221,9 @@ IRREGULAR = (
     Workload("minute buckets, symbols of 1 to 20 letters", _named, SLOT_KEYS),
 )
 SPARSE = Workload("sample buckets of 100 to 200, some without value", _sparse, SAMPLE_KEYS, SAMPLE_INDEXES)
+#: What is counted of the steps between readings.
+STEPS = (
+    Workload("minute buckets, a counter", _counts, _of_kind(kind="counter")),
+    Workload("minute buckets, averages by time", _regular, _of_kind(time_weighted="linear", max_gap="1h")),
+    Workload("minute buckets, five states", _states, _of_kind(kind="state", max_gap="1h")),
+)

@@ -43,8 +43,9 @@ class Counter(Steps[CounterAmount]):
         begun, long = np.flatnonzero(steps.inner & falls), np.flatnonzero(within & ~steps.inner)
         for places, amount in ((begun, values[begun]), (long, values[long]), (long, -values[long + 1])):
             if len(places):
-                exacts = sums(amount, np.arange(len(places)))
-                for of, more in zip(group[places].tolist(), exacts, strict=True):
+                of_groups = group[places]
+                begins = np.flatnonzero(np.diff(of_groups, prepend=-1))
+                for of, more in zip(of_groups[begins].tolist(), sums(amount, begins), strict=True):
                     increase[of] += more
         resets = np.bincount(group[begun], minlength=len(starts)).tolist()
         return list(zip(increase, resets, np.add.reduceat(steps.lasting, starts).tolist(), strict=True))

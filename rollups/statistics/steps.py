@@ -106,18 +106,20 @@ class Steps(Statistic[StepsState], Generic[T]):
         inner = joins.copy()
         inner[starts[1:] - 1] = False
         amounts = self.amounts(StepArrays(time, values, starts, inner))
-        pairs = list(zip(time.tolist(), values.tolist(), strict=True))
-        joined = joins.tolist()
-        ends = [*starts[1:].tolist(), len(pairs)]
+        lasts = np.append(starts[1:], len(time)) - 1
+
+        def readings_at(places: Integers) -> list[Reading]:
+            return list(zip(time[places].tolist(), values[places].tolist(), strict=True))
+
+        firsts, ends = readings_at(starts), readings_at(lasts)
+        befores = [None, *ends[:-1]]  # where a step leads from it
+        afters = [*firsts[1:], None] if self.looks_ahead else [None] * len(firsts)
+        is_joined = joins[lasts].tolist()
         return [
-            (
-                pairs[start - 1] if start and joined[start - 1] else None,
-                pairs[start],
-                pairs[end - 1],
-                pairs[end] if self.looks_ahead and joined[end - 1] else None,
-                amount,
+            (before if has_before else None, first, last, after if has_after else None, amount)
+            for before, has_before, first, last, has_after, after, amount in zip(
+                befores, [False, *is_joined[:-1]], firsts, ends, is_joined, afters, amounts, strict=True
             )
-            for start, end, amount in zip(starts.tolist(), ends, amounts, strict=True)
         ]
 
     def merge(self, one: StepsState, other: StepsState) -> StepsState:

@@ -37,11 +37,14 @@ class TimeInState(Steps[StateAmount]):
         differs = np.zeros(len(values), dtype=np.bool_)
         differs[:-1] = values[1:] != values[:-1]
         changes = np.bincount(group[steps.inner & differs], minlength=len(steps.starts)).tolist()
-        lasts = lasting > 0
-        states, state = np.unique(values[lasts], return_inverse=True)
-        cells, cell = np.unique(group[lasts] * max(1, len(states)) + state, return_inverse=True)
+        begins = np.append(True, differs[:-1] | ~steps.inner[:-1])[: len(values)]  # of what stays the same
+        runs = np.flatnonzero(begins)
+        lasted = np.add.reduceat(lasting, runs)
+        runs, lasted = runs[lasted > 0], lasted[lasted > 0]
+        states, state = np.unique(values[runs], return_inverse=True)
+        cells, cell = np.unique(group[runs] * max(1, len(states)) + state, return_inverse=True)
         sums = np.zeros(len(cells), dtype=np.int64)
-        np.add.at(sums, cell, lasting[lasts])
+        np.add.at(sums, cell, lasted)
         found: list[dict[float, int] | None] = [{} for _ in changes]
         groups, numbers = np.divmod(cells, max(1, len(states)))
         for of, value, ms in zip(groups.tolist(), states[numbers].tolist(), sums.tolist(), strict=True):
