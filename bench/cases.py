@@ -107,5 +107,5 @@ CASES += [
     for shape, like in FURTHER.items()
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
-CASES += [Case(steps, _SUMMARIES, (Comparison(_SUMMARIES, 0.6, MINUTES),)) for steps in STEPS]
+CASES += [Case(steps, _SUMMARIES, (Comparison(_SUMMARIES, 0.6, plain),)) for steps, plain in STEPS.items()]
 CASES += [Case(unordered, _MOVE, (Comparison(_DELETE, 0.5),)) for unordered in UNORDERED]

@@ -221,9 +221,13 @@ IRREGULAR = (
     Workload("minute buckets, symbols of 1 to 20 letters", _named, SLOT_KEYS),
 )
 SPARSE = Workload("sample buckets of 100 to 200, some without value", _sparse, SAMPLE_KEYS, SAMPLE_INDEXES)
-#: What is counted of the steps between readings.
-STEPS = (
-    Workload("minute buckets, a counter", _counts, _of_kind(kind="counter")),
-    Workload("minute buckets, averages by time", _regular, _of_kind(time_weighted="linear", max_gap="1h")),
-    Workload("minute buckets, five states", _states, _of_kind(kind="state", max_gap="1h")),
-)
+COUNTS = Workload("minute buckets of counts", _counts, SLOT_KEYS)
+STATES = Workload("minute buckets of five values", _states, SLOT_KEYS)
+#: Where steps between readings are counted, and the same documents where they aren't.
+STEPS = {
+    Workload("minute buckets, a counter", _counts, _of_kind(kind="counter")): COUNTS,
+    Workload(
+        "minute buckets, averages by time", _regular, _of_kind(time_weighted="linear", max_gap="1h")
+    ): MINUTES,
+    Workload("minute buckets, five states", _states, _of_kind(kind="state", max_gap="1h")): STATES,
+}

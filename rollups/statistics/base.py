@@ -168,6 +168,18 @@ class Numbers:
         """Returns values of which each run is a group."""
         return cls(values, starts, np.arange(len(starts)))
 
+    def cut(self, size: int) -> Numbers:
+        """Returns the same groups with runs of so many values at most: what lies near one another has mostly
+        much in common."""
+        starts = np.union1d(self.starts, np.arange(0, len(self.values), size))
+        return Numbers(self.values, starts, self.group[np.searchsorted(self.starts, starts, "right") - 1])
+
+    @cached_property
+    def group_starts(self) -> Integers:
+        """Returns where each group starts, where its runs lie one behind the other, (g,)."""
+        found: Integers = self.starts[np.flatnonzero(np.diff(self.group, prepend=-1))]
+        return found
+
     @cached_property
     def groups(self) -> int:
         """Returns how many groups there are."""

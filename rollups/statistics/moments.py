@@ -41,6 +41,7 @@ _MAX_RUN = 1 << 12  # … and the sum of so many, two products each, 53
 _MAX_VALUES = 1 << 22  # … and what is cut adds up to 63
 _MAX_PIECES = 4
 _USUAL_PIECES, _MANTISSA_BITS, _UNBOUNDED = 3, 53, 10_000  # three hold a mantissa and 7 bits more
+_EVEN = 8  # values in a run of one weight from which on it pays to add them up first
 #: Values.
 AT_ONCE = 1 << 16
 _MAX_EXPONENT = 300  # products of pieces stay far inside what doubles can hold
@@ -191,6 +192,13 @@ def squares(values: Doubles, starts: Integers) -> list[int]:
 def products(values: Doubles, weights: Integers, starts: Integers) -> list[int]:
     """Returns the exact sum of each run of finite values times their weights, in units of 2**-1074. Weights:
     0 <= weight < 2**36."""
+    changes = np.flatnonzero(np.diff(weights)) + 1
+    if len(changes) < len(values) // _EVEN:  # mostly the same: readings come evenly
+        begins = np.union1d(starts, changes)
+        alike = zip(sums(values, begins), weights[begins].tolist(), strict=True)
+        weighted = [added * weight for added, weight in alike]
+        edges = [*np.searchsorted(begins, starts).tolist(), len(begins)]
+        return [sum(weighted[low:high]) for low, high in pairwise(edges)]
     mantissa, shift, negative = _parts(values)
     high, low = mantissa >> _HALF, mantissa & ((1 << _HALF) - 1)
     terms = ((high * weights, _HALF), (low * weights, 0))
@@ -237,9 +245,7 @@ def _cut(numbers: Numbers) -> Numbers:
     """Returns the same numbers, with no run longer than _LONGEST."""
     if numbers.lengths.max() <= _MAX_RUN:
         return numbers
-    starts = np.union1d(numbers.starts, np.arange(0, len(numbers.values), _MAX_RUN))
-    run = np.searchsorted(numbers.starts, starts, side="right") - 1
-    return Numbers(numbers.values, starts, numbers.group[run])
+    return numbers.cut(_MAX_RUN)
 
 
 def _magnitudes(numbers: Numbers) -> tuple[Integers, Integers]:

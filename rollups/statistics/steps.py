@@ -95,12 +95,12 @@ class Steps(Statistic[StepsState], Generic[T]):
         """Returns what `pack_amount` wrote."""
 
     def build(self, readings: FieldReadings, numbers: Numbers) -> list[StepsState]:
-        """Returns the state of each group of finite numbers. Each is one run, and those of a series lie one
-        behind the other."""
+        """Returns the state of each group of finite numbers. The runs of each lie one behind the other, as do
+        the groups of a series."""
         columns, order = readings.columns, readings.order
         time = columns.time if order is None else columns.time[order]
         series = columns.series_of_readings if order is None else columns.series_of_readings[order]
-        values, starts = numbers.values + 0.0, numbers.starts
+        values, starts = numbers.values + 0.0, numbers.group_starts
         joins = np.zeros(len(time), dtype=np.bool_)
         joins[:-1] = (series[1:] == series[:-1]) & (np.diff(time) <= self.max_gap)
         inner = joins.copy()

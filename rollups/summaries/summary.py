@@ -21,6 +21,8 @@ from bucketwise.rollups.summaries import coverage
 Integers = NDArray[np.int64]
 #: Average readings in a run from which on it pays to leave them where they are.
 LONG = 8
+#: Readings of a run, of those that are in the order of time: as many as a bucket mostly has.
+LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Runs:
     cell: Integers  # r: of each run
     series: list[int]  # c: index into columns.series; cells are sorted by series, then window
     window: list[int]  # c: index of the window
+    is_in_order: bool = False  # each cell is one run
 
 
 def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -> Runs:
@@ -85,7 +88,7 @@ def _by_time(columns: Columns, edges: Integers) -> Runs:
     if sizes.sum() < len(order):
         order = np.concatenate([order[cut[0] : cut[-1]] for cut in cuts])
     starts = np.cumsum(sizes) - sizes
-    return Runs(order, starts, np.arange(len(starts)), series.tolist(), window.tolist())
+    return Runs(order, starts, np.arange(len(starts)), series.tolist(), window.tolist(), is_in_order=True)
 
 
 def _by_clocks(columns: Columns, edges: Integers) -> Runs:
@@ -198,4 +201,6 @@ def _readings(columns: Columns, name: str, runs: Runs, lengths: Integers) -> Fie
         starts = np.cumsum(lengths) - lengths
         filled, cell = np.unique(cell, return_inverse=True)
     numbers = Numbers(values, starts, cell) if len(values) else None
+    if numbers is not None and runs.is_in_order:
+        numbers = numbers.cut(LENGTH)
     return FieldReadings(columns, cells, numbers, order, filled, *excluded)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from fractions import Fraction
 from functools import partial, reduce
+from itertools import pairwise
 from typing import Any
 
 import bson
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from bucketwise.config.policies import ValueField
 from bucketwise.rollups.statistics import registered, statistics_of
+from bucketwise.rollups.statistics.moments import products
 from bucketwise.rollups.statistics.steps import Steps
 from bucketwise.rollups.summaries import documents, summary
 from bucketwise.rollups.summaries.summary import State, aggregate, closed
@@ -107,3 +110,23 @@ def test_more_than_64_states_are_none(count: int) -> None:
     assert told["changes"] == count
     assert told["states_over"] is (count > 64)
     assert told["seconds"] == (None if count > 64 else {str(it): 60.0 for it in range(count)})
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1e300, 1e300), st.integers(0, 2**36 - 1)), min_size=1, max_size=40),
+    st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    st.integers(1, 12),
+)
+def test_weighted_sums_are_exact_also_where_weights_are_alike(
+    found: list[tuple[float, int]], lengths: list[int], alike: int
+) -> None:
+    """Each of the values comes several times with its weight, so that few weights change."""
+    found = [it for it in found for _ in range(alike)]
+    starts = [0, *(at for at in np.cumsum(lengths).tolist() if at < len(found))]
+    values, weights = (np.array(column) for column in zip(*found, strict=True))
+    told = products(values.astype(np.float64), weights.astype(np.int64), np.array(starts))
+    wanted = [
+        sum((Fraction(value) * weight for value, weight in found[low:high]), Fraction(0)) * 2**1074
+        for low, high in pairwise([*starts, len(found)])
+    ]
+    assert told == wanted
