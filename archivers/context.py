@@ -41,7 +41,7 @@ from bucketwise.archivers.writes import covered
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined, Series
 from bucketwise.buckets.decoding.decode import Decoded, decode, decode_live
-from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source

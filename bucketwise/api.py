@@ -15,7 +15,7 @@ from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.config.errors import UsageError
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.policies import Policy, Settings
 from bucketwise.jobs.core import connect as mongodb
 from bucketwise.jobs.query.rewriting import read_context

@@ -22,8 +22,7 @@ from bucketwise.buckets.inferring.ways import Way
 from bucketwise.buckets.models import model_of
 from bucketwise.config.checks.locations import check_mongodb
 from bucketwise.config.errors import UsageError
-from bucketwise.config.loading.load import DEFAULT_PATH, settings_in
-from bucketwise.config.loading.tables import OVERRIDES, expand
+from bucketwise.config.load import DEFAULT_PATH, OVERRIDES, expand, settings_in
 from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ProblemReport
 from bucketwise.config.tables import MongoDB

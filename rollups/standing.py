@@ -14,7 +14,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from bucketwise.buckets.bson.cursor import SIMPLE
-from bucketwise.buckets.decoding.plausible import EARLIEST, Plausible
+from bucketwise.buckets.decoding.soundness import EARLIEST, Plausible
 from bucketwise.buckets.fields.times import as_date, as_ms
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.config.times import format_duration

@@ -29,7 +29,7 @@ from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES, SIMPLE, prefetch
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined, Series, ValueKind
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode, restored_among
-from bucketwise.buckets.decoding.plausible import last_plausible
+from bucketwise.buckets.decoding.soundness import last_plausible
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from bucketwise.buckets.models import model_of

@@ -23,7 +23,7 @@ from bucketwise.archivers.records.receipt_files import ReceiptFiles, seal_of
 from bucketwise.archivers.records.receipts import CODEC, Receipts, reading
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.config.errors import hide_secrets
-from bucketwise.config.loading.load import policy_in
+from bucketwise.config.load import policy_in
 from bucketwise.config.models import LAYOUT_KEYS, recorded_policy
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import ConfigError

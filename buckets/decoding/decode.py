@@ -15,10 +15,10 @@ from bucketwise.buckets.columns import Columns, Quarantined
 from bucketwise.buckets.decoding.cut import LONG, CutBucket, cut_buckets, groups_of
 from bucketwise.buckets.decoding.local import local_times
 from bucketwise.buckets.decoding.order import RowPlaces, column, place
-from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.decoding.soundness import (
     BucketSpans,
     Faults,
+    Plausible,
     ReadingGroup,
     check_times,
     check_totals,

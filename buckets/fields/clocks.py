@@ -1,10 +1,11 @@
-"""What clocks of a time zone show, for arrays of times.
+"""Clocks of time zones: what they show at given instants, and the instants at which they show it; for arrays.
 
 A clock time is counted like an instant: milliseconds from 1970 on, as if the clock were one of UTC.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -129,3 +130,105 @@ def _changes(zone: ZoneInfo, year: int) -> list[tuple[int, int]]:
             early, late = (middle, late) if offset(middle) == known else (early, middle)
         found.append((late * 1000, offset(late)))
     return found
+
+
+#: The clock of UTC.
+UTC_CLOCK = clock_of("UTC")
+
+
+def all_shown(clock: Clock, first_ms: int, last_ms: int) -> tuple[int, int]:
+    """Returns from what to what a clock shows from one instant to another. What it shows twice counts the
+    first time; what it skips, when it does: so each lies in one of several ranges that follow each other. All
+    that lies before or after the years that have names counts to the first and the last."""
+    if clock.is_utc:
+        return first_ms, last_ms
+    first = FIRST_MS - DAY_MS if first_ms <= FIRST_MS else _first_shown(clock, first_ms)
+    last = LAST_MS + DAY_MS if last_ms >= LAST_MS else _first_shown(clock, last_ms + 1) - 1
+    return first, last
+
+
+def placed(clock: Clock, shown: int) -> int:
+    """Returns when a clock shows a time first, or skips it."""
+    return int(clock.since(np.array([shown]))[0])
+
+
+def days_placed(clock: Clock, midnights: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns when days of a clock begin, which are given by their midnights; NO_TIME for a day that it
+    skips, and for NO_TIME."""
+    if clock.is_utc:
+        return midnights
+    found = clock.since(midnights)
+    return np.where(clock.since(midnights + DAY_MS) == found, NO_TIME, found)
+
+
+def _first_shown(clock: Clock, instant: int) -> int:
+    """Returns the first of all that a clock has neither shown nor skipped before the instant."""
+    shown = int(clock.shown(np.array([instant]))[0])
+    if placed(clock, shown - 1) < instant == placed(clock, shown):
+        return shown
+    low, high = shown - 2 * DAY_MS, shown + 2 * DAY_MS  # a clock is changed just before
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if placed(clock, middle) >= instant else (middle + 1, high)
+    return low
+
+
+#: One of each way that clocks go today: others show the same. Those that change their clocks come before
+#: those that don't, and of each the more people first.
+ZONES = (
+    "UTC",
+    *("Europe/London", "Europe/Berlin", "Europe/Athens", "Europe/Chisinau"),
+    *("America/New_York", "America/Chicago", "America/Denver", "America/Los_Angeles", "America/Anchorage"),
+    *("America/Adak", "America/Halifax", "America/St_Johns", "America/Santiago", "America/Asuncion"),
+    *(
+        "America/Havana",
+        "America/Nuuk",
+        "America/Miquelon",
+        "Atlantic/Azores",
+        "Asia/Jerusalem",
+        "Asia/Beirut",
+    ),
+    *("Africa/Cairo", "Australia/Sydney", "Australia/Adelaide", "Australia/Lord_Howe", "Pacific/Auckland"),
+    *("Pacific/Chatham", "Pacific/Norfolk", "Pacific/Easter"),
+    *("Asia/Shanghai", "Asia/Kolkata", "Asia/Jakarta", "Asia/Karachi", "Asia/Dhaka", "Asia/Tokyo"),
+    *("Africa/Lagos", "Africa/Johannesburg", "Europe/Istanbul", "America/Sao_Paulo", "America/Bogota"),
+    *("America/Mexico_City", "America/Phoenix", "America/Caracas", "Asia/Dubai", "Asia/Tehran", "Asia/Kabul"),
+    *("Asia/Kathmandu", "Asia/Yangon", "Australia/Brisbane", "Australia/Darwin", "Australia/Eucla"),
+    *("Pacific/Honolulu", "Pacific/Noumea", "Pacific/Fiji", "Pacific/Tongatapu", "Pacific/Kiritimati"),
+    *("Pacific/Marquesas", "Pacific/Gambier", "Pacific/Pago_Pago", "Atlantic/Cape_Verde"),
+    "Atlantic/South_Georgia",
+)
+#: Share of the starts that have to be midnights: some buckets may be broken.
+_NEARLY_ALL = 0.9
+
+
+def with_midnights(instants: Sequence[int]) -> list[str]:
+    """Returns the zones in which these instants, in milliseconds, are midnights: UTC alone where it is one
+    of them."""
+    starts = np.array(sorted(set(instants)), dtype=np.int64)
+    found = [name for name in ZONES if _are_midnights(starts, name)]
+    return ["UTC"] if "UTC" in found else found
+
+
+def distinct(shown: Sequence[int]) -> dict[str, bool]:
+    """Returns the zones whose clocks showed these times at different instants, each with whether it changed
+    its clock on one of those days. Of zones that went alike it is the first."""
+    if not shown:
+        return {"UTC": False}
+    days = np.unique(np.array(sorted(set(shown)), dtype=np.int64) // DAY_MS * DAY_MS)
+    hours = (days[:, None] + np.arange(0, DAY_MS + 1, _STEP)).reshape(-1)
+    found: dict[bytes, tuple[str, bool]] = {}
+    for name in ZONES:
+        instants = clock_of(name).instants(hours)
+        changes = (np.diff(instants.reshape(len(days), -1), axis=1) != _STEP).any()
+        found.setdefault(instants.tobytes(), (name, bool(changes)))
+    return dict(found.values())
+
+
+#: Clocks are changed at a multiple of this.
+_STEP = DAY_MS // 48
+
+
+def _are_midnights(starts: np.ndarray[tuple[int], np.dtype[np.int64]], zone: str) -> bool:
+    shown = clock_of(zone).shown(starts)
+    return bool(len(starts)) and float((shown % DAY_MS == 0).mean()) >= _NEARLY_ALL

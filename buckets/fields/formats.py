@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bucketwise.buckets.fields.clocks import Clock
+from bucketwise.buckets.fields.clocks import Clock, days_placed
 from bucketwise.buckets.fields.distinct import distinct_rows
-from bucketwise.buckets.fields.isotimes import Integers, Texts, days_before, month_length, number
-from bucketwise.buckets.fields.localbounds import days_placed
+from bucketwise.buckets.fields.isoforms import Integers, Texts, days_before, month_length, number
 from bucketwise.buckets.fields.times import DAY_MS, NO_TIME, PER_SECOND, Unit
 from bucketwise.config.times import tokens_of
 

@@ -1,4 +1,4 @@
-"""Times that are text of a strptime format, in one field or in several, in documents and in queries.
+"""Times that are text of a strptime format, in one field or in several; the form that a policy asks for.
 
 Where texts sort as time does, a range of times is a range of texts. For other formats the server reads the
 texts as `formats` does, all of them for each query.
@@ -7,19 +7,28 @@ texts as `formats` does, all of them for each query.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.types import DOUBLE, INT32, INT64, STRING
-from bucketwise.buckets.fields.clocks import Clock
-from bucketwise.buckets.fields.formats import MONTHS, TimeFormat
-from bucketwise.buckets.fields.isotimes import Integers
-from bucketwise.buckets.fields.localbounds import UTC, all_shown, placed
-from bucketwise.buckets.fields.timeforms import Bounds, Document, TimeForm, usable
-from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND, as_date
+from bucketwise.buckets.fields.clocks import UTC_CLOCK, Clock, all_shown, clock_of, placed
+from bucketwise.buckets.fields.formats import MONTHS, TimeFormat, format_of
+from bucketwise.buckets.fields.isoforms import Integers, IsoForm
+from bucketwise.buckets.fields.timeforms import (
+    DATES,
+    Bounds,
+    Document,
+    NumberForm,
+    ObjectIdForm,
+    TimeForm,
+    TimestampForm,
+    usable,
+)
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND, Unit, as_date
 from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_size, by_type, read_bytes
+from bucketwise.config.policies import Policy, TimeUnit
 
 #: Bytes of a text's value around its characters: its length, and a zero.
 _AROUND = 5
@@ -39,7 +48,7 @@ class FormattedForm(TimeForm):
     def __init__(self, format: TimeFormat, clock: Clock, *, is_plain: bool = False) -> None:
         """`is_plain`: all texts have all their digits."""
         self.format = format
-        self.clock = UTC if format.is_absolute else clock
+        self.clock = UTC_CLOCK if format.is_absolute else clock
         self.is_plain = is_plain
 
     def _read_other(self, group: Group, kind: int, elements: Sequence[Element]) -> Integers:
@@ -157,7 +166,7 @@ class FormattedForm(TimeForm):
     def placed(self, value: object) -> int | None:
         """Returns the time of a value; of a text that its clock skipped, that of the change."""
         found = self.milliseconds(value)
-        shown = self._read_text(value, UTC) if found is None else None
+        shown = self._read_text(value, UTC_CLOCK) if found is None else None
         return found if shown is None else placed(self.clock, shown)
 
     def placed_as_shown(self, ms: int) -> int:
@@ -377,3 +386,28 @@ def _offset(at: dict[str, Document]) -> Document:
     minutes = {"$add": [{"$multiply": [hour, 60]}, minute]}
     seconds = {"$add": [{"$multiply": [minutes, 60]}, second]}
     return {"$multiply": [seconds, {"$cond": [{"$eq": [at["sign"], "-"]}, -1000, 1000]}]}
+
+
+_FORMS: dict[TimeUnit, TimeForm] = {unit: NumberForm(unit) for unit in get_args(Unit)}
+_FORMS |= {"date": DATES, "objectid": ObjectIdForm(), "timestamp": TimestampForm()}
+
+
+def form_of(unit: TimeUnit, format: str | None = None, zone: str = "UTC") -> TimeForm:
+    """Returns the form of times of a unit, or of text of a strptime format. Dates are times in each of them.
+    `zone`: that of the clock that text without an offset shows."""
+    clock = clock_of(zone)
+    if format is not None:
+        return FormattedForm(format_of(format, _unit_of(unit)), clock)
+    return IsoForm(clock) if unit == "iso" else _FORMS[unit]
+
+
+def own_form_of(policy: Policy, unit: TimeUnit, format: str | None) -> TimeForm:
+    """Returns the form of a bucket's own times, which may lie in several fields."""
+    if len(policy.time_fields) == 1 or format is None:
+        return form_of(unit, format, policy.timezone)
+    return JoinedForm(policy.time_fields, format_of(format, _unit_of(unit)), clock_of(policy.timezone))
+
+
+def _unit_of(unit: TimeUnit) -> Unit:
+    """Returns the unit of `%s`."""
+    return unit if unit in PER_SECOND else "s"

@@ -13,7 +13,7 @@ from bson.objectid import ObjectId
 
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.columns import Columns, ValueKind
-from bucketwise.buckets.decoding.plausible import EARLIEST
+from bucketwise.buckets.decoding.soundness import EARLIEST
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import as_date, as_ms, as_text
 from bucketwise.buckets.inferring import arrays, readings, samples, slots

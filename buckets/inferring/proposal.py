@@ -12,7 +12,7 @@ from uuid import UUID
 from bson.binary import Binary
 from bson.objectid import ObjectId
 
-from bucketwise.buckets.fields.zones import distinct
+from bucketwise.buckets.fields.clocks import distinct
 from bucketwise.buckets.inferring.fields import (
     SERIES,
     Fields,

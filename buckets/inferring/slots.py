@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bucketwise.buckets.fields.clocks import clock_of
-from bucketwise.buckets.fields.zones import distinct, with_midnights
+from bucketwise.buckets.fields.clocks import clock_of, distinct, with_midnights
 from bucketwise.buckets.inferring.fields import listed, non_null
 from bucketwise.buckets.inferring.held import Held
 from bucketwise.buckets.inferring.proposal import (

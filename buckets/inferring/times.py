@@ -12,7 +12,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
-from bucketwise.buckets.fields.isotimes import iso_ms
+from bucketwise.buckets.fields.isoforms import iso_ms
 from bucketwise.buckets.fields.times import PER_SECOND, as_ms
 from bucketwise.buckets.inferring.fields import (
     BOOKKEEPING,

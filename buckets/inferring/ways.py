@@ -11,7 +11,7 @@ import numpy as np
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
-from bucketwise.buckets.decoding.plausible import EARLIEST
+from bucketwise.buckets.decoding.soundness import EARLIEST
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.buckets.inferring.proposal import Proposal
 from bucketwise.buckets.sampling.fit import Example, example_of

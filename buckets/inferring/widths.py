@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from bucketwise.buckets.fields.clocks import with_midnights
 from bucketwise.buckets.fields.times import as_date
-from bucketwise.buckets.fields.zones import with_midnights
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 #: Starts are multiples of this at least: midnights of all zones are.

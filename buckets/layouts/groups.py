@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, row_slices
-from bucketwise.buckets.layouts.merge import ByteLimitedCache, Containers, union_of
-from bucketwise.buckets.layouts.union import Union
+from bucketwise.buckets.layouts.union import ByteLimitedCache, Containers, Union, union_of
 
 #: A layout is rare if fewer than one in so many documents share it.
 _RARE_LAYOUT = 128

@@ -17,7 +17,7 @@ from bucketwise.buckets.bson.types import first_at
 from bucketwise.buckets.fields.timeforms import TimeForm
 from bucketwise.buckets.layouts.groups import UnionRules
 from bucketwise.buckets.layouts.layout import Cell, Flags, Layout, NamesIn, Path
-from bucketwise.buckets.layouts.merge import Containers
+from bucketwise.buckets.layouts.union import Containers
 from bucketwise.buckets.models.shape import Shape, TargetNames, need_all, soundness_by, split
 from bucketwise.buckets.models.slot_levels import SlotLevel
 from bucketwise.config.policies import Policy

@@ -12,7 +12,7 @@ from bson import DatetimeMS
 from pymongo import InsertOne
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, STRING, TYPE_NAMES
-from bucketwise.buckets.fields.forms import own_form_of
+from bucketwise.buckets.fields.textforms import own_form_of
 from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.layouts.layout import Cell, Layout, Path
 from bucketwise.buckets.models.model import Attributes, BucketModel, Document, Operation

@@ -16,12 +16,12 @@ from pymongo import UpdateOne
 
 from bucketwise.buckets.bson.types import ARRAY
 from bucketwise.buckets.fields.elapsed import BucketStart, ElapsedForm
-from bucketwise.buckets.fields.forms import form_of
+from bucketwise.buckets.fields.textforms import form_of
 from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.fields.values import NUMBERS
 from bucketwise.buckets.layouts.layout import Flags, Layout, Path
-from bucketwise.buckets.layouts.merge import Containers
+from bucketwise.buckets.layouts.union import Containers
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
 from bucketwise.buckets.models.sampled import ParallelArrays, SampleDocuments, SamplePairs
 from bucketwise.buckets.models.shape import COUNT_TYPES, Shape, TargetNames, need, split

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pymongo import UpdateOne
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from bucketwise.buckets.fields.forms import own_form_of
+from bucketwise.buckets.fields.textforms import own_form_of
 from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Layout, Path, ReadingCells
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times

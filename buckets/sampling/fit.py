@@ -20,7 +20,7 @@ from bucketwise.buckets.bson.types import (
 )
 from bucketwise.buckets.columns import Columns, Quarantined, Series, ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
-from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.layouts.layout import Path
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.model import Attributes

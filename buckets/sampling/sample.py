@@ -1,13 +1,15 @@
-"""Samples a few buckets of a collection, however large it is, to see how a policy reads them."""
+"""Samples a few documents of a collection, however large: as a policy reads it, or before one is known."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from pymongo import ASCENDING, DESCENDING
+from pymongo.collection import Collection
+from pymongo.errors import ExecutionTimeout
 
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.raw import Batch, Docs
@@ -96,3 +98,48 @@ def _few_flagged(docs: Docs, source: Source) -> Docs:
     if source.overflow is None:
         return docs
     return docs.take(np.setdiff1d(np.arange(len(docs)), flagged_buckets(docs, source.policy)[_OVERFLOWING:]))
+
+
+#: Of each kind so many documents, and about so many bytes: those that MongoDB finds first, the last ones, and
+#: some at random.
+_FEW_DOCUMENTS, _FEW_BYTES = 100, 1_000_000
+#: Milliseconds. Some that are at random are found by a walk over all, where a collection is oddly stored.
+_LONGEST = 10_000
+
+
+def some_documents(collection: Collection[Document], kind: str) -> Docs:
+    """Returns at most 300 documents, each once. `kind`: as listCollections names it. It takes three commands,
+    however large the collection is."""
+    seen: dict[bytes, None] = {}
+    for part in _few_parts(collection, kind):
+        seen |= dict.fromkeys(part)
+    return Docs.of(list(seen))
+
+
+def _few_parts(collection: Collection[Document], kind: str) -> Iterator[list[bytes]]:
+    yield _first(find_raw(collection, {}, limit=_FEW_DOCUMENTS, reads_ahead=False))
+    if kind == "collection":
+        last = find_raw(
+            collection, {}, sort=[("$natural", DESCENDING)], limit=_FEW_DOCUMENTS, reads_ahead=False
+        )
+        yield _first(last)
+    sample: list[Document] = [{"$sample": {"size": _FEW_DOCUMENTS}}]
+    try:
+        with collection.aggregate_raw_batches(sample, maxTimeMS=_LONGEST) as found:
+            yield _first(Docs.split(cast(bytes, data)) for data in found)
+    except ExecutionTimeout:
+        return
+
+
+def _first(found: Iterator[Docs]) -> list[bytes]:
+    """Returns the documents up to about _FEW_BYTES."""
+    taken: list[bytes] = []
+    size = 0
+    with closing(found):  # type: ignore[type-var]
+        for docs in found:
+            for document in docs:
+                taken.append(document)
+                size += len(document)
+                if size >= _FEW_BYTES:
+                    return taken
+    return taken

@@ -20,7 +20,7 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
-from bucketwise.buckets.fields.isotimes import date_text
+from bucketwise.buckets.fields.isoforms import date_text
 from bucketwise.buckets.fields.times import as_date, to_numbers
 from bucketwise.buckets.sharding.keys import DrawnDocuments, ShardKey
 from bucketwise.buckets.sharding.study import Study

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.stores.base import ObjectStore, StoreError, probe_class
 from bucketwise.buckets.bson.cursor import is_sharded, keeps_ids_unique, shard_key
-from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.doubts import doubt_of
 from bucketwise.buckets.sampling.fit import Fit, fit_of

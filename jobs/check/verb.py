@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.preconditions import OF_CHECKS, problems
 from bucketwise.archivers.stores.base import StoreError
-from bucketwise.buckets.decoding.plausible import EARLIEST
+from bucketwise.buckets.decoding.soundness import EARLIEST
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy

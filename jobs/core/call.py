@@ -20,7 +20,7 @@ from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
 from bucketwise.config.errors import UsageError
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.policies import Policy, Settings
 from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.connect import Document

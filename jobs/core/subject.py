@@ -18,7 +18,7 @@ from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.inferring.fields import Fields, decoded, quoted
 from bucketwise.buckets.inferring.guess import Guess, guess, overflows, references, with_overflow
 from bucketwise.buckets.models import model_of
-from bucketwise.buckets.sampling.unordered import some_documents
+from bucketwise.buckets.sampling.sample import some_documents
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy

@@ -22,8 +22,7 @@ from rich.filesize import decimal
 
 from bucketwise.buckets.models import model_of
 from bucketwise.config.errors import BucketwiseError, UsageError
-from bucketwise.config.loading.load import PATH_VARIABLE
-from bucketwise.config.loading.tables import OVERRIDES
+from bucketwise.config.load import OVERRIDES, PATH_VARIABLE
 from bucketwise.jobs.audit.verb import audit
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso

@@ -18,7 +18,7 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import PRECONDITIONS, RollupImpact, dropped, require, rollup_impact
 from bucketwise.buckets.fields.times import as_date, later
 from bucketwise.config.errors import BucketwiseError, UsageError
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.models import LAYOUT_KEYS
 from bucketwise.config.policies import Policy, Settings
 from bucketwise.config.times import format_duration, parse_duration

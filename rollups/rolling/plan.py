@@ -14,7 +14,7 @@ from pymongo.database import Database
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.decoding.decode import Decoded, decode_live
-from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.fields.times import EVER, LAST_MS, TimeRange
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import LevelName, Policy

@@ -14,7 +14,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
 from bucketwise.buckets.bson.cursor import SIMPLE
-from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import LevelName
 from bucketwise.rollups.calendar.due import Calendar, ExistingSummaries, Partition, Slice, Spans

@@ -19,7 +19,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined, Series
 from bucketwise.buckets.decoding.decode import decode, decode_live
 from bucketwise.buckets.decoding.local import LARGEST_MS
-from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.models.series import series_key
 from bucketwise.buckets.source import Source

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bucketwise.config.errors import BucketwiseError
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.problems import ConfigError
 from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig, changed
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 import bucketwise.config
 from bucketwise.config.amounts import format_size, parse_size
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.models import MODELS, fields_of, make_policy
 from bucketwise.config.policies import (
     Archive,

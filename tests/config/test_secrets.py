@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bucketwise.config.errors import hide_in_url, hide_secrets
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.problems import ConfigError
 from tests.config.bad_configs import changed
 

@@ -16,8 +16,7 @@ from pydantic.fields import FieldInfo
 
 from bucketwise.config.amounts import format_size
 from bucketwise.config.checks.locations import S3
-from bucketwise.config.loading.load import PATH_VARIABLE, load
-from bucketwise.config.loading.tables import OVERRIDES
+from bucketwise.config.load import OVERRIDES, PATH_VARIABLE, load
 from bucketwise.config.models import LAYOUT_KEYS, MODELS, POLICY_FIELDS, fields_of
 from bucketwise.config.policies import (
     Archive,

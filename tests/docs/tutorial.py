@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bucketwise.config.loading.load import PATH_VARIABLE
-from bucketwise.config.loading.tables import OVERRIDES
+from bucketwise.config.load import OVERRIDES, PATH_VARIABLE
 from tests.docs.pages import ROOT, Block, blocks
 from tests.jobs.command import CommandLine
 

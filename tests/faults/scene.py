@@ -15,7 +15,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import WriteConcern
 from pymongo.database import Database
 
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
 from tests.conftest import ACCESS_KEY, SECRET_KEY

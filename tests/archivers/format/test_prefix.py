@@ -23,7 +23,7 @@ from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import Corrupt, StoreError
 from bucketwise.config.checks.names import policy_fault
 from bucketwise.config.errors import HaltedError
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.problems import ConfigError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, raw_documents, reading, slots

@@ -17,7 +17,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.embedded import Mongod
 from tests.archivers.builders import DAY0, MINUTE, SECOND, Case, Reading, encode, insert

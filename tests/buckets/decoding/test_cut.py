@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.cut import LONG
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
-from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.packing import pack, unpack
 from bucketwise.config.models import make_policy
 from tests.buckets.batches import batch_of

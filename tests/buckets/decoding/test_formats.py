@@ -18,7 +18,7 @@ from pymongo.database import Database
 
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
-from bucketwise.buckets.fields.forms import form_of
+from bucketwise.buckets.fields.textforms import form_of
 from bucketwise.buckets.packing import Readings, pack, unpack
 from bucketwise.buckets.source import Source
 from bucketwise.config.models import make_policy

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import decode, decode_live
-from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding import decode as decoding
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
-from bucketwise.buckets.layouts import groups, merge, union
+from bucketwise.buckets.layouts import groups, union
 from bucketwise.buckets.layouts.groups import group_by_layout
-from bucketwise.buckets.layouts.merge import ByteLimitedCache, Containers, union_of
+from bucketwise.buckets.layouts.union import ByteLimitedCache, Containers, union_of
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.model import BucketModel
 from bucketwise.buckets.models.shape import Breach
@@ -182,17 +182,17 @@ def test_what_is_packed_does_not_come_of_unions_that_were_made_before(policy: Po
     batches = [batch_of(writer.buckets(20)) for _ in range(3)]
     alone = []
     for batch in batches:
-        with eager(), patch.object(merge, "known_merges", ByteLimitedCache(0)):
+        with eager(), patch.object(union, "known_merges", ByteLimitedCache(0)):
             alone.append(in_bytes(pack(BucketSet(batch, policy))))
-    with eager(), patch.object(merge, "known_merges", ByteLimitedCache(1 << 20)):
+    with eager(), patch.object(union, "known_merges", ByteLimitedCache(1 << 20)):
         for _ in range(2):
             assert [in_bytes(pack(BucketSet(batch, policy))) for batch in batches] == alone
 
 
 def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, documents = in_samples(sampled(100, _SOUND))
-    made: ByteLimitedCache[merge._KnownUnion] = ByteLimitedCache(1 << 16)
-    monkeypatch.setattr(merge, "known_merges", made)
+    made: ByteLimitedCache[union._KnownUnion] = ByteLimitedCache(1 << 16)
+    monkeypatch.setattr(union, "known_merges", made)
     containers = Containers(frozenset([("in", "samples")]))
     first = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
     assert first is not None and [it.union for it in made] == [first]

@@ -24,7 +24,7 @@ import yaml  # type: ignore[import-untyped]
 from pymongo.database import Database
 
 from bucketwise.archivers.stores import open_store
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from tests.conftest import missing
 from tests.jobs.command import started
 

@@ -121,7 +121,7 @@ _FILES, _OBJECTS = "bucketwise.archivers.stores.file:", "bucketwise.archivers.st
 
 STEPS = (
     # Every job
-    Step("config read", "read config", "bucketwise.config.loading.load:load", _ALL),
+    Step("config read", "read config", "bucketwise.config.load:load", _ALL),
     Step("lease taken", "mongo findAndModify bucketwise_lease take", _LEASE + "_take", _ALL),
     Step("lease renewed", "mongo findAndModify bucketwise_lease renew", _LEASE + "_renew_once", _ALL),
     Step("lease asked", "mongo update bucketwise_lease guard in transaction", _LEASE + "guard", _ALL),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.tables import Store
 from tests.faults.crashes.jobs import filled, in_small_commits
 from tests.faults.s3_proxy import HeldBack, Matches, Request, s3_proxy

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
 
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.policies import Settings
 from bucketwise.jobs.plan.verb import against_step
 from tests.examples import examples

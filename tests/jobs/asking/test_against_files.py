@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.jobs.plan.verb import against_step
 from tests.jobs.command import Ran
 from tests.jobs.counting import run_counted

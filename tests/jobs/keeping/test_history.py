@@ -10,7 +10,7 @@ import pytest
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.errors import BucketwiseError
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.jobs.core import lease, ledger
 from bucketwise.jobs.core.runner import Runner
 from bucketwise.jobs.core.stopping import Stop

@@ -12,7 +12,7 @@ from bson import ObjectId, encode
 from bson.int64 import Int64
 from pymongo.database import Database
 
-from bucketwise.config.loading.load import settings_in
+from bucketwise.config.load import settings_in
 from bucketwise.jobs.advise.server import by_oplog
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.subject import Subject

@@ -12,7 +12,7 @@ import pytest
 from bson import encode
 from bson.decimal128 import Decimal128
 
-from bucketwise.config.loading.load import settings_in
+from bucketwise.config.load import settings_in
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.remodel import RemodelRecord, RemodelState
 from tests.archivers import builders

@@ -12,7 +12,7 @@ from typing import Any
 from pymongo.database import Database
 
 from bucketwise.config.cron import parse_cron
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.ledger import Ledger

@@ -13,7 +13,7 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from bucketwise.archivers.stores import open_store
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.audit.evidence import evidence_body
 from bucketwise.jobs.core.turn import Step, StepResult

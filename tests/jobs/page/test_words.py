@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.config.times import parse_duration

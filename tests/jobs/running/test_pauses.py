@@ -9,7 +9,7 @@ import pytest
 
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.cron import parse_cron
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.ledger import COLLECTION as RUNS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.cron import parse_cron
 from bucketwise.config.errors import BucketwiseError, WindowOverError
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Throttle
 from bucketwise.jobs.core import clock

@@ -35,7 +35,7 @@ from bucketwise.archivers.stores.base import Corrupt, Denied, NotFound, StoreErr
 from bucketwise.archivers.upkeep import slice_reader
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import BucketwiseError, HaltedError, InterruptedRun, UsageError
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ConfigError, Problem
 from bucketwise.jobs.core.failures import failure_of

@@ -17,7 +17,7 @@ import pytest
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets import heap
 from bucketwise.config.cron import Cron, parse_cron
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock, ledger
 from bucketwise.jobs.core.lease import Lease

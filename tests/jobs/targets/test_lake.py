@@ -13,7 +13,7 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.bson import cursor
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import Stop

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bucketwise.config.loading.load import load
+from bucketwise.config.load import load
 from bucketwise.config.written import resolved, settings_toml
 from tests.config.bad_configs import GOOD
 from tests.jobs.place import MINUTES, NOW, Place

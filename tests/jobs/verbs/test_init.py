@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from pymongo import MongoClient
 
-from bucketwise.config.loading.load import settings_in
+from bucketwise.config.load import settings_in
 from bucketwise.jobs.core.subject import Inspector
 from tests.archivers import builders
 from tests.jobs.command import CommandLine, Ran

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bucketwise.buckets.inferring.fields import Notes
 from bucketwise.buckets.inferring.guess import Guess
-from bucketwise.config.loading.load import settings_in
+from bucketwise.config.load import settings_in
 from bucketwise.config.models import make_policy
 from bucketwise.jobs.core.drafts import config_text, draft_policy, policy_names
 from tests.jobs.place import NOW

@@ -16,7 +16,7 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from bucketwise.buckets.fields.isotimes import OF_UTC
+from bucketwise.buckets.fields.isoforms import OF_UTC
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.changes.drain import Stream

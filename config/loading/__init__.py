@@ -1,1 +1,0 @@
-"""Loads the policy file."""
