@@ -44,7 +44,7 @@ def _step(limit: int) -> Step:
 def run_body(run: Run) -> Body:
     """Returns a run as JSON. `buckets` and `bytes` are those that it archived; null where it did not archive.
     `runs`: so many of them, since `since`, of which all but the last did nothing."""
-    steps = {name: it for name, it in run.counts.items() if isinstance(it, dict)}
+    steps = {name: it for name, it in run.counts.items() if isinstance(it, dict) and name != "worth"}
     archived = steps.get("archive", run.counts if run.verb == "archive" else {})
     return {
         "run": run.run,

@@ -19,13 +19,14 @@ from bucketwise.buckets.sampling.reading import AsRead
 from bucketwise.buckets.sampling.sample import has_index, sample
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.fit import misfits
+from bucketwise.jobs.core.fit import larger_summaries, misfits
 from bucketwise.jobs.core.job import Code, Severity
 from bucketwise.jobs.core.lease import PAUSED
 from bucketwise.jobs.core.turn import Finding
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.changes.drain import may_stream
 from bucketwise.rollups.rolling import outlived
+from bucketwise.rollups.summaries.paying import Whole
 
 Document = dict[str, Any]
 
@@ -107,6 +108,7 @@ CHECKED = (
     Code("ttl-conflict", ("error",)),
     Code("value-field-empty", ("error",)),
     Code("no-readings", ("error",)),
+    Code("summaries-larger", ("warning",)),
     Code("slots-sparse", ("error",)),
     Code("slots-overlap", ("error",)),
     Code("slots-shifted", ("error",)),
@@ -229,9 +231,11 @@ def check_policy(
         read = AsRead(sampled, policy, checker.buckets)
         doubt = doubt_of(read, None if expected is None else expected.now)
     unfit = misfits(fit, policy, doubt) if fit else []
+    costly = larger_summaries(policy, sampled, _whole(checker.buckets, fit)) if fit and not unfit else []
     findings = [
         *kind,
         *unfit,
+        *costly,
         *(unmet() if may_ask else ()),
         *checker.sharding(),
         *checker.indexes(),
@@ -244,6 +248,14 @@ def check_policy(
             Finding("policy", policy.name, policy.collection, "ok", "everything is as a run needs it")
         ]
     return CheckResult(findings, fit, unfit)
+
+
+def _whole(source: Source, fit: Fit) -> Whole | None:
+    """Returns how much there is of buckets of one reading, where an index tells it."""
+    if fit.readings > fit.buckets or not has_index(source.indexes, source.last_field):
+        return None
+    span = source.span()
+    return None if span is None else Whole(source.count(), span[1] - span[0])
 
 
 @dataclass(frozen=True)

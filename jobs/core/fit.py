@@ -20,6 +20,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.config.problems import nearest
 from bucketwise.jobs.core.turn import Finding, Turn, pick
 from bucketwise.rollups.progress import is_fit_proven, note_fit
+from bucketwise.rollups.summaries.paying import Whole, paying
 
 Body = dict[str, Any]
 
@@ -118,6 +119,26 @@ def _listed(fields: Iterable[str]) -> str:
     return ", ".join(f"`{it}`" for it in fields)
 
 
+def larger_summaries(policy: Policy, sampled: Batch, whole: Whole | None = None) -> list[Finding]:
+    """Returns a warning where summaries will be larger than the documents that they stand for."""
+    found = paying(policy, sampled, whole)
+    if not found.larger:
+        return []
+    costs = "; ".join(
+        f"{it.level}: {it.readings:,.3g} readings in {it.document_bytes:,.0f} bytes, a summary of "
+        f"{it.summary_bytes:,.0f}"
+        for it in found.larger
+    )
+    best, names = found.best, {it.level for it in found.larger}
+    advice = "Fewer statistics (rollup.statistics) make them smaller"
+    if best is not None and policy.rollup is not None and best.level not in policy.rollup.targets:
+        advice = f"{best.level} summaries would pay. {advice}"
+    elif best is not None:
+        advice = f"{best.level} summaries pay: {' and '.join(sorted(names))} can be left out. {advice}"
+    message = f"summaries will be larger than what they stand for, a window and series: {costs}. {advice}"
+    return [Finding("summaries-larger", policy.name, policy.collection, "warning", message)]
+
+
 def archives_now(turn: Turn) -> bool:
     """Returns whether this turn archives."""
     return turn.policy.archiving is not None and "archive" in turn.steps
@@ -142,6 +163,8 @@ def check_fit(turn: Turn) -> Body | None:
     found = misfits(fit, policy, doubt)
     if fit.readings and not found and not turn.dry_run:
         note_fit(turn.context.database, policy, turn.context.now)
+    if turn.dry_run and not found:
+        found = larger_summaries(policy, sampled)
     return fit_body(fit, policy, found)
 
 

@@ -237,5 +237,5 @@ def test_the_page_shows_findings_and_runs_nothing() -> None:
 def test_what_stands_between_backticks_is_code(message: str, codes: int) -> None:
     nothing = page_of(Result("iot", 0, {"findings": [finding("")]})).tags.count("code")
     seen = page_of(Result("iot", 0, {"findings": [finding(message)]}))
-    assert seen.tags.count("code") == nothing + codes
+    assert seen.tags.count("code") == nothing + 2 * codes  # at the top, and among the findings
     assert (message if codes == 0 else message.replace("`", "")) in seen.text
