@@ -16,7 +16,6 @@ from bucketwise.archivers.upkeep import Upkeep
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.fit import archives_now, check_fit, require_fit, step_body
 from bucketwise.jobs.core.job import AllowLarge, Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
@@ -52,7 +51,7 @@ def archive(
 
     They are copied, verified, committed, and only then deleted.
     """
-    within = parse_range(since, until)
+    within = call.ranges(since, until)
     open_executor = call.open_executor()
     followers = (*registering(call.settings.lake), *published(call.settings))
     results = perform(call, [ARCHIVE], RunOptions(within, dry_run, open_executor, allow_large, followers))

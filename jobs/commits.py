@@ -12,7 +12,6 @@ from rich.text import Text
 from bucketwise.archivers.records.receipts import CODEC, Document
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
@@ -34,7 +33,7 @@ def commits(call: Call, *, since: Since = None, until: Until = None, full: Full 
     What each holds, how large it is, when it was made, and when it was last proven. MongoDB tells; the store
     is asked with --full alone, once a commit. --since and --until are about the readings.
     """
-    results = perform(call, [_step(full)], RunOptions(parse_range(since, until), dry_run=True))
+    results = perform(call, [_step(full)], RunOptions(call.ranges(since, until), dry_run=True))
     return Report(call.command, call.now, results, list(commit_tables(results, full)))
 
 

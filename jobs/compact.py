@@ -11,7 +11,6 @@ from bucketwise.archivers.compact import CompactOptions, CompactReport
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_REWRITERS
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
@@ -28,7 +27,7 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryMe
     The commits that begin on the same UTC day become one, as far as one commit may hold them. `bucketwise
     run` does this as well, once a day has come to rest.
     """
-    within = parse_range(since, until)
+    within = call.ranges(since, until)
     options = RunOptions(within, dry_run, followers=registering(call.settings.lake))
     results = perform(call, [COMPACT_ALL], options)
     return Report(call.command, call.now, results, [job_table(JOB, results), *notes(results)])

@@ -20,7 +20,7 @@ from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.fields.times import DAY_MS, as_date
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import iso, parse_range
+from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
@@ -54,7 +54,7 @@ def coverage(
     Live, archived (in which commit), both, online, only summarised, expired, or a gap; with counts of
     readings. Manifests and summaries tell what is archived: no part is read.
     """
-    within, selector = parse_range(since, until), parse_series(series)
+    within, selector = call.ranges(since, until), parse_series(series)
     if call.json and form != "table":
         raise UsageError(f"--json prints a report, and --format {form}: other output. Give one of the two")
     # It changes nothing, so it needs no lease: dry.

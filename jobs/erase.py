@@ -49,8 +49,8 @@ from bucketwise.buckets.models.shape import split
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.job import Job, Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, prepare
 from bucketwise.jobs.lake import registering
@@ -368,8 +368,9 @@ def erase(
     only buckets that lie in that range go. At the end everything is searched for the series, and what
     remains is told. Without --confirm nothing is changed.
     """
-    within = parse_range(since, until)
+    asked = parse_range(since, until)
     policy = one_policy(call)
+    within = asked.exact(call.command, [policy])
     if confirm not in (None, policy.name):
         raise UsageError(f"--confirm {confirm}: write the name of the policy to erase from: {policy.name}")
     erasure = Erasure(policy, parse_series(series), within, reason)
@@ -378,7 +379,7 @@ def erase(
     others = [it for it in known if it.collection == policy.collection and it is not policy]
     found = publishing(call.settings)
     followers = (*registering(call.settings.lake), *((found.follower(),) if found else ()))
-    options = RunOptions(within, dry_run=confirm is None, followers=followers)
+    options = RunOptions(lambda _: within, dry_run=confirm is None, followers=followers)
     results = perform(call, [erase_step(erasure, others, found)], options, policies=[policy])
     return Report(call.command, call.now, results, [*erase_tables(results), *lake_lines(results)])
 

@@ -22,9 +22,9 @@ from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, TimeRange, as_dat
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.every import Every, Filled, parse_every
 from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, quarantine_body
 from bucketwise.jobs.output.report import Report, Result
@@ -66,11 +66,12 @@ def readings(  # noqa: PLR0913  (options of the command line)
 
     With --every and --fill: what each series was at each instant of an even grid. What is filled is marked.
     """
-    within = parse_range(since, until)
+    asked = parse_range(since, until)
     selector = parse_series(series)
     _check(call, form, output)
-    grid = _parse_grid(within, every, fill)
     policy = one_policy(call)
+    within = asked.of([policy], call.now)(policy)
+    grid = _parse_grid(within, every, fill)
 
     def do(turn: Turn) -> StepResult:
         context, reach = turn.context, _reach(policy, grid)

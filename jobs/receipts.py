@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from bucketwise.archivers.records.deletions import legible
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import iso, parse_range
+from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
@@ -25,7 +25,7 @@ def receipts(call: Call, since: Since = None, until: Until = None) -> Report:
     Each delete has a receipt: what went, when, under which policy, and where it is now. --since and --until
     are about when it was deleted.
     """
-    results = perform(call, [RECEIPT_LIST], RunOptions(parse_range(since, until), dry_run=True))
+    results = perform(call, [RECEIPT_LIST], RunOptions(call.ranges(since, until), dry_run=True))
     return Report(call.command, call.now, results, [receipts_table(results)])
 
 

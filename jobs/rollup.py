@@ -19,9 +19,9 @@ from bucketwise.config.policies import LEVEL_NAMES
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import parse_duration
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.fit import archives_now, check_fit, misfits_of, require_certainty, step_body
 from bucketwise.jobs.core.job import Job, Since, Until
+from bucketwise.jobs.core.ranges import AskedRange, parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import (
     LEFT_SOMETHING,
@@ -68,18 +68,19 @@ def rollup(
     the windows in that range are computed anew, also where nothing changed. With --slices, a call that
     was cut off goes on where it stopped when it is given again, unless with --restart.
     """
-    within = parse_range(since, until)
+    asked = parse_range(since, until)
     if restart and slices is None:
         raise UsageError("--restart: give --slices as well; without it each call starts again")
-    step = ROLLUP if slices is None else backfill_step(_length(slices, within), restart=restart)
+    step = ROLLUP if slices is None else backfill_step(_length(slices, asked), restart=restart)
     open_executor = call.open_executor()
-    options = RunOptions(within, open_executor=open_executor, followers=published(call.settings))
+    within, followers = asked.of(call.policies, call.now), published(call.settings)
+    options = RunOptions(within, open_executor=open_executor, followers=followers)
     results = perform(call, [step], options)
     tables = [*rollup_tables(results), *_resumed(results), *notes(results)]
     return Report(call.command, call.now, results, tables)
 
 
-def _length(slices: str, within: TimeRange) -> timedelta:
+def _length(slices: str, asked: AskedRange) -> timedelta:
     """Returns the length of a slice. Raises UsageError."""
     try:
         length = parse_duration(slices)
@@ -87,7 +88,7 @@ def _length(slices: str, within: TimeRange) -> timedelta:
         raise UsageError(f"--slices {slices}: {error.fault.message}; {error.fault.remedy}") from None
     if not length:
         raise UsageError(f"--slices {slices}: a slice has an end; give its length, such as 30d")
-    if within.since is None or within.until is None:
+    if asked.since is None or asked.until is None:
         raise UsageError(f"--slices {slices}: give --since and --until as well; the range is what is resumed")
     return length
 

@@ -16,9 +16,9 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import LEVEL_NAMES, LevelName, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.every import Every, Filled, parse_every
 from bucketwise.jobs.core.job import Job, Series, one_policy, parse_series
+from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.grid import Grid
@@ -36,12 +36,23 @@ INCOMPLETE = 3
 
 
 Since = Annotated[
-    str, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
+    str,
+    typer.Option(
+        "--since",
+        metavar="WHEN",
+        help="Start of the range, inclusive: an instant (ISO 8601), a day or month such as 2018-06, "
+        "today, yesterday, or a time ago such as -7d.",
+    ),
 ]
 
 
 Until = Annotated[
-    str, typer.Option("--until", metavar="INSTANT", help="End of the range (ISO 8601), exclusive.")
+    str,
+    typer.Option(
+        "--until",
+        metavar="WHEN",
+        help="End of the range, exclusive; as --since. A day or month is its first instant.",
+    ),
 ]
 
 
@@ -82,10 +93,11 @@ def summarize(  # noqa: PLR0913  (options of the command line)
     With --every it answers step by step, each made up of whole windows. Steps without readings are left out,
     or with --fill filled up to `max_gap` (7d, unless the policy says otherwise), and marked.
     """
-    within = parse_range(since, until)
+    asked = parse_range(since, until)
     percents = None if percentiles is None else _parse_percentiles(percentiles)
     selector, length = parse_series(series), parse_every(every, fill)
     policy = one_policy(call)
+    within = asked.of([policy], call.now)(policy)
 
     def do(turn: Turn) -> StepResult:
         assert within.since is not None

@@ -17,7 +17,7 @@ from bucketwise.archivers.expiring.rule import lifted
 from bucketwise.archivers.records.receipts import TOMBSTONE
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, later
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import iso, parse_range
+from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.lease import touching
 from bucketwise.jobs.core.runner import RunOptions, perform
@@ -39,7 +39,7 @@ def undelete(call: Call, since: Since = None, until: Until = None) -> Report:
     hold. With --since and --until only what touches that range. What has gone does not come back. Waits for
     no run.
     """
-    within = parse_range(since, until)
+    within = call.ranges(since, until)
     # No lease: a run must not be able to delete what somebody is about to keep.
     results = perform(call, [UNDELETE], RunOptions(within, dry_run=True))
     return Report(call.command, call.now, results, undelete_lines(results))

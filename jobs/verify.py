@@ -11,7 +11,6 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
@@ -26,7 +25,7 @@ def verify(call: Call, since: Since = None, until: Until = None) -> Report:
     manifest says ends with exit code 5: a person must look.
     """
     # It changes nothing, so it needs no lease: dry.
-    results = perform(call, [VERIFY], RunOptions(parse_range(since, until), dry_run=True))
+    results = perform(call, [VERIFY], RunOptions(call.ranges(since, until), dry_run=True))
     return Report(call.command, call.now, results, verify_tables(results))
 
 

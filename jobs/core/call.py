@@ -18,12 +18,14 @@ from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.records.policies import PolicyRecords
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
 from bucketwise.config.errors import UsageError
 from bucketwise.config.load import load
 from bucketwise.config.policies import Policy, Settings
 from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.connect import Document
+from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.core.workers import ProcessExecutor, WorkerSettings, check_client, cluster
 from bucketwise.jobs.output.progress import ProgressDisplay
@@ -88,6 +90,10 @@ class Call:
             records = PolicyRecords(database, self.store, self.keys)
             last = {name: records.last(name) for name in names if name not in found}
         return found | {name: it for name, it in last.items() if it is not None}
+
+    def ranges(self, since: str | None, until: str | None) -> Callable[[Policy], TimeRange]:
+        """Returns what tells each policy's range between --since and --until. Raises UsageError."""
+        return parse_range(since, until).of(self.policies, self.now)
 
     @cached_property
     def store(self) -> ObjectStore | None:

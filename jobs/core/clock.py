@@ -8,7 +8,7 @@ from typing import Any
 
 from pymongo.database import Database
 
-from bucketwise.buckets.fields.times import MAX_SKEW, TimeRange
+from bucketwise.buckets.fields.times import MAX_SKEW
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import read_instant
@@ -78,15 +78,3 @@ def iso(instant: datetime) -> str:
     """Returns an instant as 2018-06-30T00:00:00Z, with milliseconds where there are some."""
     precision = "milliseconds" if instant.microsecond else "seconds"
     return instant.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
-
-
-def parse_range(since: str | None, until: str | None) -> TimeRange:
-    """Returns the range that --since and --until name.
-
-    Raises UsageError if they are not valid timestamps, or if the range is empty.
-    """
-    start = None if since is None else parse_instant(since, "--since")
-    end = None if until is None else parse_instant(until, "--until")
-    if start is not None and end is not None and start >= end:
-        raise UsageError(f"--since {since} is not before --until {until}: the range is empty")
-    return TimeRange(start, end)

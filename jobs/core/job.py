@@ -125,12 +125,23 @@ MetricsFile = Annotated[
 
 
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="WHEN",
+        help="Start of the range, inclusive: an instant (ISO 8601), a day or month such as 2018-06, "
+        "today, yesterday, or a time ago such as -7d.",
+    ),
 ]
 
 
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="INSTANT", help="End of the range (ISO 8601), exclusive.")
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="WHEN",
+        help="End of the range, exclusive; as --since. A day or month is its first instant.",
+    ),
 ]
 
 

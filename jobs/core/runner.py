@@ -51,12 +51,17 @@ _LEEWAY_S = 60  # for which a run may go on once its window is over, to publish 
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 
 
+def _ever(_policy: Policy) -> TimeRange:
+    return EVER
+
+
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
-    `allow_large`: it may delete more than `max_delete` says. `followers`: what follows all steps."""
+    """The options of a run, whatever its steps. `within`: the range of each policy. `dry_run`: it
+    changes nothing, and takes no lease. `allow_large`: it may delete more than `max_delete` says.
+    `followers`: what follows all steps."""
 
-    within: TimeRange = EVER
+    within: Callable[[Policy], TimeRange] = _ever
     dry_run: bool = False
     open_executor: OpenExecutor | None = None
     allow_large: bool = False
@@ -139,8 +144,9 @@ class Runner:
     def _sharing(self, policies: Sequence[Policy]) -> SharedChanges | None:
         """Returns the reader that reads the changes of several policies at once, if these are rolled up
         one after another. A policy whose window is closed is not among them."""
-        rolls_up = any(step.follows_changes for step in self.steps) and not self.options.within.is_bounded
-        working = [it for it in policies if self._may_work(it)] if rolls_up else []
+        rolls_up = any(step.follows_changes for step in self.steps)
+        ever = [it for it in policies if not self.options.within(it).is_bounded] if rolls_up else []
+        working = [it for it in ever if self._may_work(it)]
         if len(working) < 2:
             return None
         return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
@@ -319,7 +325,7 @@ class Runner:
         return Turn(
             context,
             steps=tuple(step.name for step in self.steps),
-            within=self.options.within,
+            within=self.options.within(policy),
             dry_run=self.options.dry_run,
             allow_large=self.options.allow_large,
             taken_at=self.now if lease is None else lease.taken_at,

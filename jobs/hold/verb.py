@@ -17,11 +17,12 @@ from bucketwise.buckets.fields.selectors import check_selector
 from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import iso, parse_range
+from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.connect import Document
 from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
 from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.machine import this_user
+from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.hold.holds import LIST, covers_step, place_step, policies_with_hold, release_step
 from bucketwise.jobs.output.grid import Grid
@@ -80,8 +81,8 @@ def hold(
     a compaction has merged stays. Buckets still move to the archive, with a verified copy, unless --freeze
     is given. Placing a hold waits for no run.
     """
-    within, selector = parse_range(since, until), parse_series(series)
-    _check_options(action, add=bool(selector or within.is_bounded or freeze or allow_empty), reason=reason)
+    asked, selector = parse_range(since, until), parse_series(series)
+    _check_options(action, add=bool(selector or since or until or freeze or allow_empty), reason=reason)
     policies, placed = call.policies, None
     if action == "list":
         if name is not None:
@@ -93,7 +94,7 @@ def hold(
         placed = Hold(
             name=_checked(action, name),
             series=selector,
-            within=_in_ms(within),
+            within=_in_ms(asked.exact("hold add", policies)),
             reason=_require_reason(reason),
             placed_at=_at(call.now),
             by=this_user(),

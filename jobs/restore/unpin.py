@@ -8,7 +8,6 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
@@ -24,7 +23,7 @@ def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
     are released, the next run takes them as any others. With --since and --until only those with a reading
     in that range are released.
     """
-    results = perform(call, [UNPIN], RunOptions(parse_range(since, until)))
+    results = perform(call, [UNPIN], RunOptions(call.ranges(since, until)))
     return Report(call.command, call.now, results, [job_table(JOB, results)])
 
 

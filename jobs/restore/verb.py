@@ -23,9 +23,9 @@ from bucketwise.config.policies import Policy
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import parse_duration
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.connect import Document
 from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
@@ -98,14 +98,15 @@ def restore(
     what the archive does not hold is never written over. Restored into the policy's own collection, buckets
     are pinned: no run archives or deletes them until --keep-for is over, or until `bucketwise unpin`.
     """
-    within = parse_range(since, until)
+    asked = parse_range(since, until)
     wanted = parse_series(series)
     policy = one_policy(call)
+    within = asked.of([policy], call.now)
     pinned_until = None if keep_for is None else _pinned_until(call, policy, to, keep_for)
     with call.database() as database:
         _confirm(call, database, to)
         how = VersionHandling(versions, versions_to)
-        step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until, skip_damaged))
+        step = restore_step(RestoreOptions(to, within(policy), wanted, how, pinned_until, skip_damaged))
         results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
     return Report(call.command, call.now, results, restore_tables(results))
 

@@ -53,7 +53,7 @@ def day_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
     last = _local_date(max(start_ms, end_ms), zone).toordinal() + 3
     # A day that does not exist starts where the next one does: the set leaves no window for it. (`np.unique`
     # imports numpy's masked arrays, which takes as long as a run that finds nothing new.)
-    return _around({_day_start(date.fromordinal(day), zone) for day in range(first, last)}, start_ms, end_ms)
+    return _around({day_start(date.fromordinal(day), zone) for day in range(first, last)}, start_ms, end_ms)
 
 
 def week_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
@@ -77,7 +77,7 @@ def _period_edges(
     while at < last:
         at = first_day(at, 1)
         days.append(at)
-    return _around({_day_start(day, zone) for day in days}, start_ms, end_ms)
+    return _around({day_start(day, zone) for day in days}, start_ms, end_ms)
 
 
 def _monday(day: date, later: int) -> date:
@@ -112,7 +112,7 @@ def day_of(ms: int, zone: ZoneInfo) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=65_536)
-def _day_start(day: date, zone: ZoneInfo) -> int:
+def day_start(day: date, zone: ZoneInfo) -> int:
     """Returns the first instant of a local date. If midnight is repeated, that is the first one; if it
     is skipped, the instant of the jump."""
     wall = datetime(day.year, day.month, day.day)  # noqa: DTZ001

@@ -131,7 +131,7 @@ def test_what_ends_is_what_a_plain_loop_says(
     archive(first)
     spans = [TimeRange(_at(since), _at(since + hours)) for since, hours in lifted]
     for within in spans:
-        archive(first, UNDELETE, within=within)
+        archive(first, UNDELETE, within=lambda _, it=within: it)
     holds = [(TimeRange(_at(since), _at(since + hours)), name) for (since, hours), name in held]
     for number, (within, name) in enumerate(holds):
         archive(first, place_step(_hold(f"h{number}", within, name)))
