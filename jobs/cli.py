@@ -7,6 +7,7 @@ from bucketwise.buckets import heap
 heap.keep_freed_memory()  # first of all: with Arrow comes a thread, that would have a heap of its own already
 
 import inspect
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from bucketwise.jobs.suite import ENTRIES, GROUPS, load
 NAME = "bucketwise"
 _HELP = {"help_option_names": ["--help", "-h"]}
 _WIDTH = max(map(len, ENTRIES))
+_EXTRA = re.compile(r"unexpected extra argument(?:s|\(s\))? \(([^\s)]+)")
 
 
 def _print_version(asked: bool) -> None:
@@ -163,7 +165,9 @@ def _refuse(message: str, verb: str | None, arguments: list[str]) -> int:
     from bucketwise.jobs.core import clock, logs
     from bucketwise.jobs.core.execution import emit, failed
 
-    hint = f"See: {NAME} {verb} --help" if verb else f"See: {NAME} --help"
+    see = f"See: {NAME} {verb} --help" if verb else f"See: {NAME} --help"
+    extra = _EXTRA.search(message)
+    hint = f"A policy is named with -p: {NAME} {verb} -p {extra[1]}. {see}" if verb and extra else see
     report = failed(verb, UsageError(f"{message} {hint}"), clock.current())
     logs.configure(form=logs.requested_format(arguments), verb=verb)
     emit(report, as_json="--json" in arguments)

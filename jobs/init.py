@@ -83,6 +83,7 @@ def init(call: Call, uri: URI, collections: Collections = None, *, output: Outpu
 
 JOB = Job(
     init,
+    unused=("config", "policy"),
     examples=(
         "bucketwise init '${MONGODB_URI}'",
         "bucketwise init mongodb://localhost/market ticks iot --output market.toml",

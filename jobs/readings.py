@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
+from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.reading.formats import Format, RowSource, write
 from bucketwise.archivers.reading.gridded import GriddedReadings, Instants, reach_of
@@ -66,29 +67,18 @@ def readings(  # noqa: PLR0913  (options of the command line)
 
     With --every and --fill: what each series was at each instant of an even grid. What is filled is marked.
     """
-    asked = parse_range(since, until)
-    selector = parse_series(series)
+    asked, selector = parse_range(since, until), parse_series(series)
     _check(call, form, output)
     policy = one_policy(call)
     within = asked.of([policy], call.now)(policy)
     grid = _parse_grid(within, every, fill)
 
     def do(turn: Turn) -> StepResult:
-        context, reach = turn.context, _reach(policy, grid)
-        found = Readings(
-            context.database,
-            policy,
-            context.store,
-            since=within.since and _moved(within.since, -reach[0]),
-            until=within.until and _moved(within.until, reach[1]),
-            series=selector,
-            check=context.check,
-            keys=context.keys,
-        )
+        found = _found(turn.context, within, selector, _reach(policy, grid))
         source: RowSource = found
         if grid is not None:
             source = GriddedReadings(found, grid.instants, grid.filling, gaps(policy))
-        count = _deliver(source, form, output, context.progress)
+        count = _deliver(source, form, output, turn.context.progress)
         body = {
             "format": form.value,
             **({} if output is None else {"output": str(output)}),
@@ -105,6 +95,22 @@ def readings(  # noqa: PLR0913  (options of the command line)
     if output is None:
         report_quarantined(results)
     return Report(call.command, call.now, results, [] if output is None else readings_tables(results))
+
+
+def _found(
+    context: ArchiveContext, within: TimeRange, series: dict[str, str], reach: tuple[timedelta, timedelta]
+) -> Readings:
+    """Returns the readings of a range, and of so much before and after it."""
+    return Readings(
+        context.database,
+        context.policy,
+        context.store,
+        since=within.since and _moved(within.since, -reach[0]),
+        until=within.until and _moved(within.until, reach[1]),
+        series=series,
+        check=context.check,
+        keys=context.keys,
+    )
 
 
 @dataclass(frozen=True)

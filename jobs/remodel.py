@@ -399,6 +399,7 @@ def _shown(body: dict[str, Any], differing: int | None) -> list[RenderableType]:
 
 JOB = Job(
     remodel,
+    unused=("now",),
     rights={COLLECTION: ("insert", "update"), LEASES: ("insert", "update")},
     examples=(
         "bucketwise remodel prices --to slots-minute --into prices_by_minute",

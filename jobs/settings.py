@@ -28,4 +28,6 @@ def config(call: Call, action: What) -> Report:  # noqa: ARG001  # there is one
     return Report(call.command, call.now, [], [Text(text)], extra={"config": said})
 
 
-JOB = Job(config, examples=("bucketwise config show", "bucketwise config show -p ticks --json"))
+JOB = Job(
+    config, unused=("now",), examples=("bucketwise config show", "bucketwise config show -p ticks --json")
+)

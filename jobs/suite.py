@@ -28,10 +28,10 @@ GROUPS = {
         "run": Entry("run.verb", "Roll up, archive, expire summaries."),
         "rollup": Entry("rollup", "Roll up what is due."),
         "archive": Entry("archive", "Archive the buckets that have expired."),
-        "compact": Entry("compact", "Merge small commits of offline archives."),
         "schedule": Entry("schedule.verb", "Stay up and run policies on schedule."),
         "pause": Entry("pause", "Keep policies from being worked on."),
         "resume": Entry("pause", "Let paused policies be worked on again."),
+        "lake": Entry("lake", "Bring Iceberg tables up to what the offline archives hold."),
     },
     "Ask": {
         "status": Entry("status", "Show where each policy stands."),
@@ -49,26 +49,26 @@ GROUPS = {
         "drill": Entry("drill", "Prove that archived days can be restored."),
         "audit": Entry("audit.verb", "Check that every policy is kept."),
         "receipts": Entry("receipts", "List what has been deleted."),
-        "sign": Entry("sign", "Sign what has been archived without a signature."),
     },
     "Keep, bring back and remove": {
         "restore": Entry("restore.verb", "Bring archived buckets back."),
-        "unpin": Entry("restore.unpin", "Release restored buckets."),
         "hold": Entry("hold.verb", "Keep readings from being destroyed."),
-        "undelete": Entry("undelete", "Lift the tombstones of expiring archives and summaries."),
         "erase": Entry("erase", "Erase a series for good."),
         "adopt": Entry("adopt", "Take archives over that belong to another database or lineage."),
         "retire": Entry("retire", "End a policy that has left the policy file."),
-    },
-    "Publish": {
-        "publish": Entry("publish.verb", "Publish the newest summaries in Redis."),
-        "lake": Entry("lake", "Bring Iceberg tables up to what the offline archives hold."),
     },
     "Design": {
         "advise": Entry(
             "advise.verb", "Tell how well a collection's model is kept, and what others would take."
         ),
         "remodel": Entry("remodel", "Rewrite a collection in another bucket model."),
+    },
+    "Rarely needed": {
+        "compact": Entry("compact", "Merge small commits of offline archives."),
+        "sign": Entry("sign", "Sign what has been archived without a signature."),
+        "unpin": Entry("restore.unpin", "Release restored buckets."),
+        "undelete": Entry("undelete", "Lift the tombstones of expiring archives and summaries."),
+        "publish": Entry("publish.verb", "Publish the newest summaries in Redis."),
     },
 }
 ENTRIES = {name: entry for group in GROUPS.values() for name, entry in group.items()}

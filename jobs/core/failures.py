@@ -50,6 +50,15 @@ DEBUG_VARIABLE = "BUCKETWISE_DEBUG"
 _UNAUTHORIZED = 13
 
 
+_LOGIN_FAILED = 18
+
+
+_LOGIN_REMEDY = (
+    "Are user and password right? The user is looked for in the database that the URI names, or that its "
+    "authSource names: most users are in admin, so add authSource=admin"
+)
+
+
 _REFUSED_COMMAND = re.compile(
     r"not authorized on (?P<database>\S+) to execute command "
     r'\{ (?P<command>\w+): (?:"(?P<collection>[^"]*)")?'
@@ -128,6 +137,8 @@ def _of_mongodb(error: PyMongoError, hosts: str) -> str:
     if isinstance(error, OperationFailure):
         if number == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(reply)):
             return f"{where} refused: {_refusal(refused)}. `bucketwise check` tells which rights are missing"
+        if number == _LOGIN_FAILED:
+            return f"{where} refused the login: {reply}. {_LOGIN_REMEDY}"
         name = details.get("codeName", "")
         code = " ".join(str(part) for part in (number, name) if part not in (None, ""))
         return f"{where} refused: {reply}" + (f" ({code})" if code else "")

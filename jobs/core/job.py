@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +53,8 @@ class Job:
     is_measured: bool = False  # adds its runs to the metrics
     has_workers: bool = False  # takes --workers and --executor
     reads_departed: bool = False  # also works on a policy that has left the file
+    asks: bool = False  # has a prompt, which --yes answers
+    unused: Sequence[str] = ()  # common options that it takes and does not use; its help leaves them out
     rights: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     checked: Sequence[Code] = ()
     audited: Sequence[Code] = ()
@@ -72,9 +76,27 @@ Config = Annotated[
 ]
 
 
+def _policy_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Returns the names of policies that begin so: those of the policy file, if it can be read as TOML."""
+    import tomllib
+
+    given = ctx.params.get("config") or os.environ.get("BUCKETWISE_CONFIG") or "bucketwise.toml"
+    try:
+        names = tomllib.loads(Path(given).read_text("utf-8")).get("policies", {})
+    except (OSError, ValueError):  # a shell has no place for an error
+        return []
+    return [it for it in names if it.startswith(incomplete)]
+
+
 Names = Annotated[
     list[str] | None,
-    typer.Option("--policy", "-p", metavar="NAME", help="Run only this policy. Can be repeated."),
+    typer.Option(
+        "--policy",
+        "-p",
+        metavar="NAME",
+        help="Run only this policy. Can be repeated.",
+        autocompletion=_policy_names,
+    ),
 ]
 
 
@@ -247,7 +269,17 @@ def command(job: Job) -> Callable[..., int]:
 
         return execute(job, merged, functools.partial(job.verb, **given))
 
-    return with_options(run, (context, *own, *working, *running, *COMMON))
+    unused = {*job.unused, *(() if job.asks else ("yes",))}
+    common = [_hidden(it) if it.name in unused else it for it in COMMON]
+    return with_options(run, (context, *own, *working, *running, *common))
+
+
+def _hidden(option: inspect.Parameter) -> inspect.Parameter:
+    """Returns an option that is taken, and not in the help."""
+    (info,) = (it for it in option.annotation.__metadata__ if isinstance(it, OptionInfo))
+    unshown = copy.copy(info)
+    unshown.hidden = True
+    return option.replace(annotation=Annotated[option.annotation.__origin__, unshown])
 
 
 def one_policy(call: Call) -> Policy:

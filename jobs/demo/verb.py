@@ -443,6 +443,7 @@ def _kept(stage: Stage, program: str) -> list[str]:
 
 JOB = Job(
     demo,
+    unused=("config", "policy"),
     examples=(
         "bucketwise demo",
         "bucketwise demo --keep",

@@ -240,6 +240,7 @@ def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
 
 JOB = Job(
     query,
+    asks=True,
     examples=(
         "bucketwise query \"SELECT symbol, max(p) FROM ticks WHERE time >= '2018-06-30' GROUP BY symbol\"",
         'bucketwise query "FROM ticks_daily" --format csv',

@@ -180,6 +180,7 @@ def _missing(it: Body) -> str:
 
 JOB = Job(
     restore,
+    asks=True,
     rights={PINS: ("insert",)},
     examples=(
         "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back",

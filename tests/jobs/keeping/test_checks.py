@@ -341,6 +341,10 @@ def test_rights_that_are_missing_are_named(place: Place, tmp_path: Path) -> None
                 assert "insert, update, remove" in found["ticks_hourly"]
                 assert "lacks insert, update there" in found["bucketwise_lease"]
         assert codes == {"reader": 1, "writer": 0}
+        elsewhere = f"mongodb://reader:hunter2@127.0.0.1:{port}/{name}?replicaSet=guarded"
+        ran = place.command("status", cwd=place.folder, MONGODB_URI=elsewhere)
+        assert ran.code == 1
+        assert "refused the login" in ran.err and "authSource=admin" in ran.err and "hunter2" not in ran.err
 
 
 def test_privileges_are_read_as_the_server_means_them() -> None:

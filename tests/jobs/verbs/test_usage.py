@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bucketwise import __version__
-from bucketwise.jobs.suite import ENTRIES
+from bucketwise.jobs.suite import ENTRIES, load
 from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig
 from tests.jobs.command import ROOT, CommandLine
 
@@ -161,8 +161,12 @@ def test_every_verb_helps_with_examples(verb: str, tmp_path: Path, bucketwise: C
     assert ran.code == 0
     assert f"Usage: bucketwise {verb}" in ran.out
     assert f"bucketwise {verb}" in ran.out.partition("Examples:")[2]
-    for option in ("--config", "--policy", "--now", "--json", "--quiet", "--yes"):
-        assert option in ran.out
+    job = load(verb)
+    unshown = {*job.unused, *(() if job.asks else ("yes",))}
+    for option in ("config", "policy", "now", "json", "quiet", "yes"):
+        assert (f"--{option} " in ran.out.replace(",", " ").partition("Examples:")[0]) == (
+            option not in unshown
+        )
 
 
 def test_help_lists_the_verbs_and_the_exit_codes(tmp_path: Path, bucketwise: CommandLine) -> None:
@@ -188,6 +192,28 @@ def test_the_shell_completes_verbs_and_options(tmp_path: Path, bucketwise: Comma
         cwd=tmp_path, _BUCKETWISE_COMPLETE="complete_bash", COMP_WORDS="bucketwise run --j", COMP_CWORD="2"
     )
     assert options.out.split() == ["--json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("bucketwise run -p ", ["iot", "ticks"]),
+        ("bucketwise run -p t", ["ticks"]),
+        ("bucketwise run -c elsewhere.toml -p ", []),
+    ],
+)
+def test_the_shell_completes_policies(
+    words: str, expected: list[str], folder: Path, bucketwise: CommandLine
+) -> None:
+    count = str(len(words.split(" ")) - 1)
+    told = bucketwise(cwd=folder, _BUCKETWISE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=count)
+    assert sorted(told.out.split()) == expected
+
+
+def test_a_policy_without_its_option_is_told_of_it(folder: Path, bucketwise: CommandLine) -> None:
+    ran = bucketwise("run", "ticks", cwd=folder)
+    assert ran.code == 2
+    assert "A policy is named with -p: bucketwise run -p ticks. See: bucketwise run --help" in ran.err
 
 
 def test_a_server_out_of_reach_is_told_in_a_line(folder: Path, bucketwise: CommandLine) -> None:
