@@ -228,6 +228,8 @@ def _reach(read: AsRead) -> float | None:
 _ENOUGH = 0.05
 #: Most of the documents; and so many of them that are alike are no chance.
 _MOST, _ALIKE = 0.9, 10
+#: Fewer starts are midnights in some zone by chance, and fewer documents lack a slot.
+_SOME = 4
 #: Times that lie so many times closer together are rather the ones that are meant.
 _CLOSER = 5
 
@@ -289,8 +291,10 @@ def _reason_for(read: AsRead, way: AsRead, now_ms: int | None) -> str | None:
     ahead = 0 if now_ms is None else int((read.times > now_ms + DAY_MS).sum())
     if ahead and not (way.times > now_ms + DAY_MS).any():  # type: ignore[operator]
         return f"{ahead:,} of {len(read.times):,} sampled readings would lie in the future"
-    days = len(np.unique(read.times // DAY_MS))
-    if 2 < days < len(read.times):
+    columns = read.decoded.columns
+    pairs = np.column_stack([columns.series_of_readings, columns.time // DAY_MS])
+    days = len(np.unique(pairs[:, 1]))
+    if days > 2 and 2 * len(np.unique(pairs, axis=0)) <= len(pairs):  # one a day may be one a month
         return f"the {days:,} days of the sampled readings would lie far apart, over {own // DAY_MS:,} days"
     return None
 
@@ -301,13 +305,21 @@ def _of_first_slot(read: AsRead) -> Iterator[Doubt]:
         return
     way = read.under(first_slot=1 - first)
     mended = int((way.is_sound & ~read.is_sound).sum())
-    is_alone = mended < 2 <= len(read.batch)  # one among others may be broken
+    is_alone = mended < 2 <= len(read.batch) and not _is_dense(read)  # one among others may be broken
     if not is_alone and mended >= max(1, _ENOUGH * len(read.batch)) and not _loses(read, way):
         reason = (
             f"first_slot = {first}: {mended:,} of {len(read.batch):,} sampled documents have a slot that is "
             f"none, and fit if the first one is called {1 - first}"
         )
         yield Doubt("slots-shifted", reason, f"Write first_slot = {1 - first}")
+
+
+def _is_dense(read: AsRead) -> bool:
+    """Returns whether some documents hold most of their slots: that none of them has the first is no
+    chance."""
+    model, lengths = model_of(read.policy), read.decoded.columns.lengths
+    slots = model.room(lengths) or 0
+    return len(lengths) >= _SOME and float(lengths.mean()) >= slots / 2
 
 
 def _of_zone(read: AsRead) -> Iterator[Doubt]:
@@ -317,7 +329,8 @@ def _of_zone(read: AsRead) -> Iterator[Doubt]:
         return
     starts = np.unique(read.starts[read.starts != NO_TIME])
     zone = read.policy.timezone
-    if len(np.unique(starts % DAY_MS)) < 2 or _at_midnight(starts, zone) >= _MOST:
+    is_varied = len(starts) >= _SOME and len(np.unique(starts % DAY_MS)) > 1
+    if not is_varied or _at_midnight(starts, zone) >= _MOST:
         return
     zones = with_midnights(starts.tolist())
     if zones:

@@ -107,6 +107,15 @@ CASES: dict[str, tuple[list[Document], Document, Document, str]] = {
         {"slot": "hour", "first_slot": 1},
         "slots-shifted",
     ),
+    "days of a month from 1, of which one shows it": (
+        [
+            {"d": datetime(2025, month, 1, tzinfo=UTC), "v": {str(k): 1.5 for k in range(1, 29)}}
+            for month in range(1, 9)
+        ],
+        {"slot": "day", "span": "month", "first_slot": 1},
+        {"slot": "day", "span": "month"},
+        "slots-shifted",
+    ),
     "day before month": (
         texts(300, DAY, "%d/%m/%Y %H:%M"),
         {"time_format": "%d/%m/%Y %H:%M"},
@@ -206,6 +215,18 @@ def test_a_few_broken_documents_are_no_evidence() -> None:
 def test_readings_of_the_first_of_each_month_are_not_taken_for_days() -> None:
     dates = [{"d": f"01/{month:02}/2025", "v": 1.5} for month in range(1, 13)]
     assert doubted(dates, {**READING, "time_format": "%d/%m/%Y"}) is None
+
+
+def test_nor_are_those_of_many_series() -> None:
+    firsts = [f"01/{month:02}/2025 08:00" for month in range(1, 13)]
+    dates = [{"m": m, "d": first, "v": 1.5} for first in firsts for m in range(50)]
+    assert doubted(dates, {**READING, "time_format": "%d/%m/%Y %H:%M"}) is None
+
+
+def test_days_that_begin_at_any_time_are_of_no_zone() -> None:
+    starts = (datetime(2025, 7, 1, 3, tzinfo=UTC), datetime(2025, 7, 9, 4, tzinfo=UTC))
+    found = [{"d": start, "v": [1.5] * 20} for start in starts]
+    assert doubted(found, {**SLOTS, "slot": "hour", "sparse_ok": True}) is None
 
 
 def test_short_bursts_are_no_wrong_unit() -> None:
