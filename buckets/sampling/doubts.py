@@ -35,8 +35,10 @@ _USUAL = [it * 1_000 for it in (5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 720, 
 _SLOTS, _DOCUMENTS, _MOST_FULL = 12, 3, 0.8
 #: Units that count from a bucket's start, with their milliseconds.
 _UNITS = {"+ms": 1, "+s": 1_000, "+m": 60_000, "+h": 3_600_000}
-#: So much wrong by its unit is what samples tell of the time that they cover.
+#: What is so much wrong is no chance.
 _FAR = 10
+#: Documents that reach so far fill the time to the next one.
+_LEAST, _MOST_FILLED = 0.95, 1.05
 Times = NDArray[np.int64]
 
 
@@ -56,6 +58,8 @@ def spacing(read: AsRead) -> Doubt | None:
         return None
     if nearest[0].gap < 2 * length:
         return _narrow(read, nearest)
+    if len(nearest) == 1 and nearest[0].gap < _FAR * length:
+        return None  # a single document may be missing
     if not read.is_whole:  # the sample may lack those in between
         known = [(it.start, it.series) for it in nearest if it.series is not None][:_LOOKED_AT]
         between = (read.found(start + length, start + 2 * length, series) for start, series in known)
@@ -196,8 +200,8 @@ def unit_doubt(read: AsRead) -> Doubt | None:
         return None
     for other, ms in _UNITS.items():
         reach = None if other == unit else _reach(read.under(sample_time_unit=other))
-        is_far = own * _FAR < 1 if ms > _UNITS[unit] else own > 1
-        if reach is not None and is_far and _fills(reach, exactly=ms > _UNITS[unit]):
+        is_far = own * _FAR < 1 if ms > _UNITS[unit] else own > _FAR
+        if reach is not None and is_far and _LEAST <= reach <= _MOST_FILLED:
             reason = (
                 f'sample_time_unit = "{unit}": the samples of a document cover {own:.4g} of the time to the '
                 f'next one of its series; in "{other}" they would cover {reach:.4g}'
@@ -205,11 +209,6 @@ def unit_doubt(read: AsRead) -> Doubt | None:
             remedy = f'Write sample_time_unit = "{other}"; if documents do lie so, write sparse_ok = true'
             return Doubt("samples-unit", reason, remedy)
     return None
-
-
-def _fills(reach: float, *, exactly: bool) -> bool:
-    """Returns whether documents that reach so far fill the time to the next one: all of it, or much of it."""
-    return (0.95 if exactly else 0.2) <= reach <= 1.05
 
 
 def _reach(read: AsRead) -> float | None:
@@ -342,7 +341,9 @@ def _of_zone(read: AsRead) -> Iterator[Doubt]:
 
 
 def _at_midnight(starts: NDArray[np.int64], zone: str) -> float:
-    return float((clock_of(zone).shown(starts) % DAY_MS == 0).mean())
+    """Returns the share of these instants at which a day of the zone begins."""
+    clock = clock_of(zone)
+    return float((clock.since(clock.shown(starts) // DAY_MS * DAY_MS) == starts).mean())
 
 
 def _of_changes(read: AsRead) -> Iterator[Doubt]:

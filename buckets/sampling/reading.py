@@ -84,11 +84,16 @@ class AsRead:
 
     @cached_property
     def series(self) -> NDArray[np.int64]:
-        """Returns numbers that tell the series of documents apart, (n,): sound or not."""
+        """Returns numbers that tell the series of documents apart, (n,): of broken ones by their bytes. Where
+        samples tell their own, each document is apart."""
+        if self.policy.sample_series:
+            return np.arange(len(self.batch))
         paths = [split(it) for it in self.policy.stored_series.values()]
-        numbers: dict[tuple[bytes, ...], int] = {}
-        found = (tuple(first_at(document, it) for it in paths) for document in self.batch.main)
-        return np.array([numbers.setdefault(it, len(numbers)) for it in found], dtype=np.int64)
+        raw = [tuple(first_at(document, it) for it in paths) for document in self.batch.main]
+        units, of_sound = self.decoded.units.tolist(), self.decoded.columns.bucket_series.tolist()
+        numbers = {raw[unit]: number for unit, number in zip(units, of_sound, strict=True)}
+        known = len(self.decoded.columns.series)
+        return np.array([numbers.setdefault(it, known + len(numbers)) for it in raw], dtype=np.int64)
 
     @cached_property
     def next_starts(self) -> NDArray[np.int64]:

@@ -229,6 +229,22 @@ def test_days_that_begin_at_any_time_are_of_no_zone() -> None:
     assert doubted(found, {**SLOTS, "slot": "hour", "sparse_ok": True}) is None
 
 
+def test_one_day_without_a_document_is_no_evidence() -> None:
+    assert doubted(slots(2, 2 * DAY, range(24)), {**SLOTS, "slot": "hour"}) is None
+    assert doubted(slots(2, 20 * DAY, range(24)), {**SLOTS, "slot": "hour"}) == "slots-sparse"
+
+
+def test_equal_numbers_of_other_types_are_one_series() -> None:
+    documents = [{**it, "m": [1, 1.0][i % 2]} for i, it in enumerate(slots(8, DAY, range(24)))]
+    assert doubted(documents, {**SLOTS, "slot": "hour"}) is None
+
+
+def test_days_that_begin_when_clocks_skip_midnight_are_days() -> None:
+    start = datetime(2025, 3, 6)  # noqa: DTZ001  (of a local clock)
+    found = days("America/Havana", 6, start, lambda hours: hours)
+    assert doubted(found, {**SLOTS, "slot": "hour", "timezone": "America/Havana"}) is None
+
+
 def test_short_bursts_are_no_wrong_unit() -> None:
     bursts = samples(20, HOUR, list(range(0, 4_000, 10)))
     assert doubted(bursts, {**SAMPLES, "sample_time_unit": "+ms"}) is None
