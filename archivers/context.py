@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.binding import Binding, BindingState
-from bucketwise.archivers.binding.markers import (
+from bucketwise.archivers.binding import Binding, BindingState
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.keys import UNSIGNED, Keys
+from bucketwise.archivers.format.manifest import DamagedError, Manifest
+from bucketwise.archivers.markers import (
     Deployment,
     Topology,
     listed_collections,
     present_deployment,
 )
-from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.format.keys import UNSIGNED, Keys
-from bucketwise.archivers.format.manifest import DamagedError, Manifest
 from bucketwise.archivers.records.deletions import Deletions
 from bucketwise.archivers.records.holds import HoldFiles, damage_of_holds
 from bucketwise.archivers.records.pins import Pins, restored

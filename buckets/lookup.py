@@ -10,7 +10,7 @@ import bson
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
-from bucketwise.buckets.bson.cursor import find_raw, id_range_query, ids_query
+from bucketwise.buckets.bson.cursor import First, find_raw, id_range_query, ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Docs
 from bucketwise.buckets.bson.types import ARRAY, CODE, DOCUMENT, STRING, SYMBOL, elements, first_at
 from bucketwise.buckets.fields.ids import sort_key
@@ -77,7 +77,9 @@ def _found_by_ids(
 ) -> Iterable[Docs]:
     span = id_range_query(raw_ids)
     if span is not None:
-        found = Docs.concat([Docs.none(), *find_raw(collection, span, session, limit=len(raw_ids) + 1)])
+        found = Docs.concat(
+            [Docs.none(), *find_raw(collection, span, session, first=First(len(raw_ids) + 1))]
+        )
         if len(found) <= len(raw_ids):
             wanted = set(raw_ids)
             return [found.take([i for i, raw_id in enumerate(found.raw_ids) if raw_id in wanted])]

@@ -13,7 +13,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from bucketwise.buckets.bson.cursor import SIMPLE, find_raw, is_sharded
+from bucketwise.buckets.bson.cursor import SIMPLE, First, find_raw, is_sharded
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import ARRAY, DECODED, elements, first_at
 from bucketwise.buckets.fields.ids import sort_key
@@ -266,7 +266,7 @@ class Source:
         projection = _only(*self.model.span_paths)
         sort = self.model.sample_index or self.model.span_fields[1]
         found = self._ends(
-            find_raw(self.collection, {}, self._session, projection, [(sort, DESCENDING)], limit=1)
+            find_raw(self.collection, {}, self._session, projection, First(1, [(sort, DESCENDING)]))
         )
         later = self.model.range_query(self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
         found += self._ends(find_raw(self.collection, later, self._session, projection))
@@ -301,7 +301,7 @@ class Source:
         def holding(end: int, limit: int) -> list[tuple[int, int]]:
             only = _only(*self.model.span_fields)
             raw = find_raw(
-                self.collection, query(at, end), self._session, only, limit=limit, reads_ahead=False
+                self.collection, query(at, end), self._session, only, First(limit), reads_ahead=False
             )
             return [it for docs in raw for it in map(self.model.covered_span, docs) if it]
 
@@ -341,7 +341,7 @@ class Source:
                 found += self._extreme_of(query, time, direction)
             else:
                 sort, projection = [(field, direction)], _only(*paths)
-                raw = find_raw(self.collection, query, self._session, projection, sort, limit=1)
+                raw = find_raw(self.collection, query, self._session, projection, First(1, sort))
                 found += [self._time_in(document, field, direction, at) for docs in raw for document in docs]
             if found and direction == ASCENDING and min(found) <= at:
                 break

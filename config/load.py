@@ -22,6 +22,7 @@ from bucketwise.config.checks.locations import (
     check_storage_class,
     check_store,
 )
+from bucketwise.config.checks.names import check_identities, check_targets
 from bucketwise.config.checks.policy import check_policy
 from bucketwise.config.checks.settings import (
     check_drill,
@@ -31,7 +32,6 @@ from bucketwise.config.checks.settings import (
     check_publish,
     check_work,
 )
-from bucketwise.config.checks.targets import check_identities, check_targets
 from bucketwise.config.models import MODELS, POLICY_FIELDS, fields_of, missing
 from bucketwise.config.policies import ModelName, Policy, Settings
 from bucketwise.config.problems import ConfigError, Fault, Key, Problem, ProblemReport, dotted, nearest

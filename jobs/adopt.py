@@ -9,7 +9,7 @@ import typer
 from pymongo.client_session import ClientSession
 from rich.console import RenderableType
 
-from bucketwise.archivers.binding.binding import Adoption
+from bucketwise.archivers.binding import Adoption
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS

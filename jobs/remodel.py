@@ -33,8 +33,7 @@ from bucketwise.buckets.writing import (
     target_named,
     target_of,
 )
-from bucketwise.config.checks.names import collection_fault
-from bucketwise.config.checks.targets import reserved
+from bucketwise.config.checks.names import collection_fault, reserved
 from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
 from bucketwise.config.written import layout_fingerprint
 from bucketwise.jobs.core.call import Call

@@ -24,9 +24,8 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.offline import check_tombstone, record_placed
 from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
-from bucketwise.archivers.records.archived_days import ArchivedDays, archived_name
 from bucketwise.archivers.records.deletions import packed_ids
-from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads, archived_name
 from bucketwise.archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
 from bucketwise.archivers.versions.kept import KeptVersions
 from bucketwise.archivers.writes import archive_collections, archived_source, chunks, covered, same_id

@@ -29,12 +29,12 @@ from bucketwise.archivers.kinds.evidence import (
     covering,
 )
 from bucketwise.archivers.reading.archived import OnlineReader
-from bucketwise.archivers.records.archived_days import ArchivedDays
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.deletions import KEPT, unpacked_names
+from bucketwise.archivers.records.online_heads import ArchivedDays
 from bucketwise.archivers.records.receipts import CODEC
-from bucketwise.archivers.sizes import CollectionSize, size_of
 from bucketwise.archivers.versions.history import History, OnlineHistories, one_of
+from bucketwise.archivers.worth import CollectionSize, size_of
 from bucketwise.archivers.writes import archived_source, holds_any, same_id
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.records.archived_days import ArchivedDays
 from bucketwise.archivers.records.copies import CopyReceipts, packed_marks, record_gone
 from bucketwise.archivers.records.deletions import KEPT, RESTORED, facts_of_archived
-from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING, Document
 from bucketwise.archivers.run import ArchiveRun, DryRun
 from bucketwise.archivers.versions.kept import MAX_BYTES

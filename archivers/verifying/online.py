@@ -12,9 +12,9 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.moving.archive import check_collections
-from bucketwise.archivers.records.archived_days import ArchivedDays
 from bucketwise.archivers.records.copies import CopyReceipts, names_of
 from bucketwise.archivers.records.deletions import KEPT, facts_of_archived
+from bucketwise.archivers.records.online_heads import ArchivedDays
 from bucketwise.archivers.verifying.report import VerifyReport, verify_receipts
 from bucketwise.archivers.versions.kept import KeptVersions, beside
 from bucketwise.archivers.writes import archive_collections, archived_source, chunks

@@ -16,9 +16,8 @@ from bson.binary import Binary
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.records.archived_days import ArchivedDays
 from bucketwise.archivers.records.deletions import KEPT, SUPERSEDED, archived_before, facts_of_archived
-from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads
 from bucketwise.archivers.records.pins import fingerprint
 from bucketwise.archivers.records.receipts import MERGED, MERGING
 from bucketwise.archivers.run import ArchiveRun

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 import numpy as np
@@ -178,29 +178,39 @@ _LENGTH = struct.Struct("<i")
 _EMPTY = _LENGTH.pack(LEAST) + b"\0"
 
 
-def find_raw(  # noqa: PLR0913  (the arguments of pymongo's `find`)
+class First(NamedTuple):
+    """The first documents of a query, at `most` so many: in an order, or as MongoDB finds them."""
+
+    most: int
+    order: list[tuple[str, int]] | None = None
+
+
+#: All documents of a query, as MongoDB finds them.
+_ALL = First(0)
+
+
+def find_raw(
     collection: Collection[Any],
     query: Mapping[str, Any],
     session: ClientSession | None = None,
     fields: Document | None = None,
-    sort: list[tuple[str, int]] | None = None,
-    limit: int = 0,
+    first: First = _ALL,
     reads_ahead: bool = True,
 ) -> Iterator[Docs]:
-    """Yields the documents that meet the query, in pieces of at most MOST_BYTES. Where it `reads_ahead`, and
-    without a session, the next replies are fetched while one is worked on. Texts are compared by their bytes.
-    In a query for `_id`s the server compares as the collection does, so that their index serves:
-    `lookup.find_ids` leaves out what it takes for equal."""
-    first, reads_ahead = min(FIRST_DOCUMENTS, MOST_DOCUMENTS), reads_ahead and session is None
+    """Yields the documents that meet the query, or the `first` of them, in pieces of at most MOST_BYTES.
+    Where it `reads_ahead`, and without a session, the next replies are fetched while one is worked on. Texts
+    are compared by their bytes. In a query for `_id`s the server compares as the collection does, so that
+    their index serves: `lookup.find_ids` leaves out what it takes for equal."""
+    reads_ahead = reads_ahead and session is None
     collation = None if "_id" in query else SIMPLE
     cursor = _Cursor(
         collection,
         query,
         fields,
         session=session,
-        sort=sort,
-        limit=limit,
-        batch_size=first,
+        sort=first.order,
+        limit=first.most,
+        batch_size=min(FIRST_DOCUMENTS, MOST_DOCUMENTS),
         collation=collation,
     )
     try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,9 +174,8 @@ def decode(
     if not cuts.keys().isdisjoint(faults.reasons):  # a fault is named by its place in the whole
         return decode(batch, policy, unions, plausible, cut_from=None)
     quarantined = _quarantined(batch, faults, span, without_id)
-    decoded = _assemble(
-        policy, table, series, span, _by_bucket(keys, len(batch)), pieces, faults, quarantined
-    )
+    buckets = _Buckets(table, series, span, _by_bucket(keys, len(batch)))
+    decoded = _assemble(buckets, pieces, policy, faults, quarantined)
     if of_readings is not None:
         decoded = _with_series(decoded, of_readings)
     return decoded if local is None else _with_local(decoded, local)
@@ -331,19 +331,25 @@ def _by_bucket(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: i
     return joined
 
 
-def _assemble(  # noqa: PLR0913  (each a column of the result)
-    policy: Policy,
-    table: SeriesTable,
-    series: NDArray[np.int32],
-    span: BucketSpans,
-    keys: NDArray[np.bytes_],
+class _Buckets(NamedTuple):
+    """What is known of each bucket of a batch: the place of its series in a table, its span, its key."""
+
+    table: SeriesTable
+    series: NDArray[np.int32]
+    span: BucketSpans
+    keys: NDArray[np.bytes_]
+
+
+def _assemble(
+    buckets: _Buckets,
     pieces: list[ReadingGroup],
+    policy: Policy,
     faults: Faults,
     quarantined: list[Quarantined],
 ) -> Decoded:
     """Returns sound buckets in `_id` order; readings in bucket order, the bucket's own before its
     overflow's."""
-    sound = np.flatnonzero(faults.sound)
+    sound, keys = np.flatnonzero(faults.sound), buckets.keys
     units = sound[np.argsort(keys[sound], kind="stable")]
     rank = np.full(len(keys), -1, dtype=np.int64)
     rank[units] = np.arange(len(units))
@@ -354,8 +360,8 @@ def _assemble(  # noqa: PLR0913  (each a column of the result)
     for name in policy.value_names:
         values[name] = column([piece.values[name][0] for piece in pieces], places, total, np.float64)
         kinds[name] = column([piece.values[name][1] for piece in pieces], places, total, np.uint8)
-    columns = Columns(table.series, series[units], keys[units], starts, time, values, kinds)
-    last = span.last[units]
+    columns = Columns(buckets.table.series, buckets.series[units], keys[units], starts, time, values, kinds)
+    last = buckets.span.last[units]
     last[columns.filled] = columns.of_filled(np.maximum)
     return Decoded(columns, units, last, quarantined, [_without_columns(piece) for piece in pieces], places)
 

@@ -11,7 +11,7 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
 from pymongo.errors import ExecutionTimeout
 
-from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.cursor import First, find_raw
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.models.overflow import flagged_buckets
 from bucketwise.buckets.source import Source
@@ -75,7 +75,7 @@ def has_index(indexes: Iterable[Mapping[str, Any]], field: str) -> bool:
 
 def _some(source: Source, query: Document, order: list[tuple[str, int]] | None) -> Docs:
     """Returns what one command gives, cut off where it is large."""
-    found = find_raw(source.collection, query, sort=order, limit=_BUCKETS, reads_ahead=False)
+    found = find_raw(source.collection, query, first=First(_BUCKETS, order), reads_ahead=False)
     parts, size = [Docs.none()], 0
     with closing(found):  # type: ignore[type-var]
         for docs in found:
@@ -117,10 +117,10 @@ def some_documents(collection: Collection[Document], kind: str) -> Docs:
 
 
 def _few_parts(collection: Collection[Document], kind: str) -> Iterator[list[bytes]]:
-    yield _first(find_raw(collection, {}, limit=_FEW_DOCUMENTS, reads_ahead=False))
+    yield _first(find_raw(collection, {}, first=First(_FEW_DOCUMENTS), reads_ahead=False))
     if kind == "collection":
         last = find_raw(
-            collection, {}, sort=[("$natural", DESCENDING)], limit=_FEW_DOCUMENTS, reads_ahead=False
+            collection, {}, first=First(_FEW_DOCUMENTS, [("$natural", DESCENDING)]), reads_ahead=False
         )
         yield _first(last)
     sample: list[Document] = [{"$sample": {"size": _FEW_DOCUMENTS}}]

@@ -20,7 +20,7 @@ from pymongo.errors import OperationFailure
 
 from bucketwise.archivers.format.parquet import read_rows, write_part
 from bucketwise.archivers.format.series import RowFilter, column_name, series_types
-from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.cursor import First, find_raw
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.bson.types import DOUBLE
 from bucketwise.buckets.columns import Series
@@ -227,7 +227,7 @@ def _found(
 ) -> ExactReadings:
     parts, size = [ExactReadings.none(source.policy.value_names)], 0
     for docs in islice(
-        find_raw(source.collection, query, sort=[order], limit=count, reads_ahead=False), 1000
+        find_raw(source.collection, query, first=First(count, [order]), reads_ahead=False), 1000
     ):
         batch: Batch = source.with_overflow(Docs.of(list(docs)))
         parts.append(exact_of(batch, source.policy, table, losses)[0])
@@ -372,7 +372,7 @@ def _queries(database: Database[Document], target: Target, extract: Extract) -> 
     order = [(source.last_field, DESCENDING)]
 
     def last_value() -> None:
-        list(find_raw(source.collection, series, sort=order, limit=1, reads_ahead=False))
+        list(find_raw(source.collection, series, first=First(1, order), reads_ahead=False))
 
     yield "last", timed(last_value)
     for name, span in SPANS.items():

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.markers import OWNER, Deployment
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.coverage import CoverageQuery, Row, State, coverage_of
 from bucketwise.archivers.format.chain import CheckpointRecord
 from bucketwise.archivers.format.manifest import LastReceipt, Link
 from bucketwise.archivers.format.names import day
 from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.markers import OWNER, Deployment
 from bucketwise.archivers.records.deletions import last_receipt
 from bucketwise.archivers.records.heads import read_heads
 from bucketwise.archivers.records.pins import CommitDays

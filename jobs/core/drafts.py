@@ -15,8 +15,8 @@ from bucketwise.buckets.inferring.guess import Guess
 from bucketwise.buckets.inferring.ways import Way
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Example
+from bucketwise.config.checks.names import check_targets
 from bucketwise.config.checks.policy import check_policy
-from bucketwise.config.checks.targets import check_targets
 from bucketwise.config.models import LAYOUT_KEYS, fields_of, layout_of
 from bucketwise.config.policies import Archive, Policy, Rollup
 from bucketwise.config.problems import Problem, ProblemReport

@@ -12,9 +12,9 @@ from typing import Final
 
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.markers import Topology
 from bucketwise.archivers.context import ArchiveContext, ArchiveState, Connections, Executor, LocalExecutor
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
+from bucketwise.archivers.markers import Topology
 from bucketwise.archivers.preconditions import require
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import ObjectStore

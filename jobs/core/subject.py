@@ -13,7 +13,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.cursor import First, find_raw
 from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.inferring.fields import Fields, decoded, quoted
 from bucketwise.buckets.inferring.guess import Guess, guess, overflows, references, with_overflow
@@ -27,7 +27,7 @@ from bucketwise.jobs.core.drafts import policy_names
 
 Document = dict[str, Any]
 
-#: What an online archive calls its collections; see config.checks.targets.
+#: What an online archive calls its collections; see config.checks.names.
 _ARCHIVE = re.compile(r"(?P<source>.+?)_archive(_overflow|_versions)?")
 
 
@@ -124,7 +124,7 @@ def find_overflow(
         for ref_field, ids in references(extra).items():
             query = {"_id": {"$in": ids[:_REFERRED]}}
             referred = Docs.concat(
-                [Docs.none(), *find_raw(buckets, query, limit=_REFERRED, reads_ahead=False)]
+                [Docs.none(), *find_raw(buckets, query, first=First(_REFERRED), reads_ahead=False)]
             )
             if 2 * len(referred) > len(ids[:_REFERRED]):  # the others may be gone
                 seen = _fitting(found, name, ref_field, docs, referred, sample)

@@ -23,8 +23,7 @@ from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.publish.newest import ChangedSummaries, PublishStates
-from bucketwise.jobs.publish.publisher import Publisher, PublishError
-from bucketwise.jobs.publish.redis import Link, LinkError, shown
+from bucketwise.jobs.publish.publisher import Link, LinkError, Publisher, PublishError, shown
 from bucketwise.rollups.context import SummaryListener, no_listener
 
 Body = dict[str, Any]

@@ -7,8 +7,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketwise.archivers.sizes import CollectionSize
-from bucketwise.archivers.worth import index_before, monthly
+from bucketwise.archivers.worth import CollectionSize, index_before, monthly
 from tests.examples import examples
 
 DAY = 86_400_000

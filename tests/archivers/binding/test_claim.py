@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.markers import Topology
 from bucketwise.archivers.context import ArchiveState
+from bucketwise.archivers.markers import Topology
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import samples_overflow

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.archivers.binding.markers import Deployment
+from bucketwise.archivers.markers import Deployment
 
 HOSTS = ("db1:27017", "db2:27017", "db3:27017", "db4:27017")
 OURS = Deployment("market", "rs0", HOSTS[:3], "a1", {"bucketwise_receipts": "u1", "bucketwise_runs": "u2"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.archivers.binding.markers import MOST_BEGUN, Lineage, Step, step_key, step_of
+from bucketwise.archivers.markers import MOST_BEGUN, Lineage, Step, step_key, step_of
 
 DIES = ("not", "not", "after begun", "after put", "after done")
 

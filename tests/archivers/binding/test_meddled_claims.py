@@ -16,9 +16,9 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.binding import Binding, BindingState
-from bucketwise.archivers.binding.markers import KEY as MARKER
-from bucketwise.archivers.binding.markers import (
+from bucketwise.archivers.binding import Binding, BindingState
+from bucketwise.archivers.markers import KEY as MARKER
+from bucketwise.archivers.markers import (
     MOST_BEGUN,
     Deployment,
     Topology,

@@ -11,7 +11,7 @@ from bson import ObjectId
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.markers import (
+from bucketwise.archivers.markers import (
     Deployment,
     Topology,
     listed_collections,

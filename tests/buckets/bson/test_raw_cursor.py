@@ -19,7 +19,7 @@ from pymongo.errors import CursorNotFound, OperationFailure
 
 from bucketwise.buckets.bson import cursor as ahead
 from bucketwise.buckets.bson import cursor as raw_cursor
-from bucketwise.buckets.bson.cursor import find_raw, prefetch
+from bucketwise.buckets.bson.cursor import First, find_raw, prefetch
 from bucketwise.buckets.bson.raw import Docs
 from tests.examples import examples
 from tests.jobs.processes import wait_until
@@ -101,7 +101,7 @@ def test_fields_order_and_limit(database: Mongo) -> None:
         for reply in (5, 10**6):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(raw_cursor, "MOST_DOCUMENTS", reply)
-                found = find_raw(database["it"], query, None, fields, [("_id", -1)], limit)
+                found = find_raw(database["it"], query, None, fields, First(limit, [("_id", -1)]))
                 told = [document for some in found for document in some]
             assert told == by_driver(database, query, fields, sort=[("_id", -1)], limit=limit)
             assert len(told) == min(limit or 293, 293)

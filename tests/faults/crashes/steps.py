@@ -31,8 +31,8 @@ class Step(NamedTuple):
 
 _READS = {"find", "count", "aggregate", "getMore", "read", "list", "look", "listCollections", "listIndexes"}
 _BINDING, _MARKERS = (
-    "bucketwise.archivers.binding.binding:Binding.",
-    "bucketwise.archivers.binding.markers:Markers.",
+    "bucketwise.archivers.binding:Binding.",
+    "bucketwise.archivers.markers:Markers.",
 )
 _ALL = ("roll-up", "offline", "online")
 _ROLL_UP = ("roll-up", "first run")
@@ -536,7 +536,7 @@ STEPS = (
     Step(
         "replica set known",
         "mongo replSetGetConfig stream",
-        "bucketwise.archivers.binding.markers:present_deployment",
+        "bucketwise.archivers.markers:present_deployment",
         ("offline", "online"),
     ),
     Step(

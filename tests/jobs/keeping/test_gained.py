@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.check.gained import gained
+from bucketwise.jobs.check.verb import gained
 from tests.rollups.conftest import Bench
 
 START = datetime(2021, 3, 26, tzinfo=UTC)

@@ -15,7 +15,7 @@ from bucketwise.config.errors import InterruptedRun
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.publish import publisher as publishing
-from bucketwise.jobs.publish.redis import Link
+from bucketwise.jobs.publish.publisher import Link
 from bucketwise.jobs.rollup import ROLLUP
 from tests.conftest import free_port
 from tests.jobs.place import Db

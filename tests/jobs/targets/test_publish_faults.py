@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketwise.jobs.publish.publisher import PublishError
-from bucketwise.jobs.publish.redis import Link
+from bucketwise.jobs.publish.publisher import Link, PublishError
 from tests.conftest import free_port
 from tests.jobs.command import ROOT, CommandLine, Ran
 from tests.jobs.place import POLICIES, Place
@@ -99,7 +98,7 @@ class Impatient(CommandLine):
     """The command line, whose processes wait for Redis for a second."""
 
     def __call__(self, *arguments: str, cwd: Path, **environment: str) -> Ran:
-        seconds = {"bucketwise.jobs.publish.redis._SECONDS": 1}
+        seconds = {"bucketwise.jobs.publish.publisher._SECONDS": 1}
         return self.meddled(("tests.jobs.altered", {"values": seconds}), *arguments, cwd=cwd, **environment)
 
 

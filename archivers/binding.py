@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.binding.markers import (
+from bucketwise.archivers.format.names import owner_key
+from bucketwise.archivers.markers import (
     OWNER,
     BindingRecord,
     Deployment,
@@ -33,7 +34,6 @@ from bucketwise.archivers.binding.markers import (
     step_key,
     step_of,
 )
-from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.records.heads import read_heads
 from bucketwise.archivers.records.receipts import Receipts, RunIdentity
 from bucketwise.archivers.stores.base import Missing, NotFound, ObjectStore
