@@ -13,6 +13,7 @@ from pymongo.errors import OperationFailure
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.evidence import Stored, StoredSpan
+from bucketwise.archivers.kinds.offline import stored_by_records
 from bucketwise.archivers.records.deletions import removed_so_far
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
 from bucketwise.buckets.models import model_of
@@ -122,7 +123,11 @@ def worth_of(context: ArchiveContext) -> Worth:
     database, policy = context.database, context.policy
     names = [policy.collection, *([policy.overflow.collection] if policy.overflow else [])]
     live = CollectionSize.sum(size_of(database, it) for it in names)
-    stored = archive_of(context).evidence.stored(as_ms(context.now) - RECENT_MS)
+    since = as_ms(context.now) - RECENT_MS
+    if policy.has_parts:  # the page of the service has no store
+        stored = stored_by_records(context.receipts, since)
+    else:
+        stored = archive_of(context).evidence.stored(since)
     removed = removed_so_far(context.receipts)
     removed_bytes = stored.removed if removed is None else removed
     span = context.source.span()

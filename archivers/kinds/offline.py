@@ -40,7 +40,7 @@ from bucketwise.archivers.kinds.evidence import (
 )
 from bucketwise.archivers.records.heads import last_checkpoint, link_of, read_heads
 from bucketwise.archivers.records.receipt_files import numbered_for
-from bucketwise.archivers.records.receipts import commit_of, live_of
+from bucketwise.archivers.records.receipts import Receipts, commit_of, live_of
 from bucketwise.archivers.records.registry import Registry
 from bucketwise.archivers.versions.history import OfflineHistories, Version, one_of
 from bucketwise.archivers.writes import may_cover, name_of, same_id
@@ -69,6 +69,22 @@ if TYPE_CHECKING:
 
 #: Commits that are read for an `_id` whose day is not known.
 MOST_COMMITS = 32
+
+
+def stored_by_records(receipts: Receipts, since_ms: int) -> Stored:
+    """Returns what the records of commits say of an archive, which takes no store. `since_ms`: what reaches
+    beyond it is told one by one."""
+    gone = {"$divide": [{"$multiply": ["$documents_bytes", "$deleted"]}, {"$max": ["$buckets", 1]}]}
+    sums = {"size": {"$sum": "$bytes"}, "removed": {"$sum": gone}}
+    stages = [{"$match": receipts.is_current}, {"$group": {"_id": None, **sums}}]
+    total = next(iter(receipts.collection.aggregate(stages)), {"size": 0, "removed": 0})
+    recent = {**receipts.is_current, "last": {"$gte": as_date(since_ms)}}
+    wanted = dict.fromkeys(("first", "last", "documents_bytes", "bytes"), 1)
+    spans = [
+        StoredSpan(as_ms(it["first"]), as_ms(it["last"]), it["documents_bytes"], it["bytes"])
+        for it in receipts.collection.find(recent, wanted)
+    ]
+    return Stored(int(total["size"]), int(total["removed"]), spans)
 
 
 class OfflineEvidence:
@@ -101,18 +117,7 @@ class OfflineEvidence:
 
     def stored(self, since_ms: int) -> Stored:
         """Returns the sums of what the records of commits say, and the recent ones of these."""
-        current, receipts = self._receipts.is_current, self._receipts.collection
-        gone = {"$divide": [{"$multiply": ["$documents_bytes", "$deleted"]}, {"$max": ["$buckets", 1]}]}
-        sums = {"size": {"$sum": "$bytes"}, "removed": {"$sum": gone}}
-        stages = [{"$match": current}, {"$group": {"_id": None, **sums}}]
-        total = next(iter(receipts.aggregate(stages)), {"size": 0, "removed": 0})
-        recent = {**current, "last": {"$gte": as_date(since_ms)}}
-        wanted = dict.fromkeys(("first", "last", "documents_bytes", "bytes"), 1)
-        spans = [
-            StoredSpan(as_ms(it["first"]), as_ms(it["last"]), it["documents_bytes"], it["bytes"])
-            for it in receipts.find(recent, wanted)
-        ]
-        return Stored(int(total["size"]), int(total["removed"]), spans)
+        return stored_by_records(self._receipts, since_ms)
 
     def samples(self) -> Iterator[Batch]:
         """Yields the first sections of the first and of the last commit."""

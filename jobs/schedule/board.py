@@ -26,6 +26,7 @@ from bucketwise.jobs.core.runner import WINDOW_OVER
 from bucketwise.jobs.core.turn import Document, pick
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import size
 from bucketwise.jobs.schedule.scheduler import Service
 from bucketwise.jobs.schedule.server import HEALTH, Pages, Response
 from bucketwise.jobs.status import UNTOLD, command, failed
@@ -189,7 +190,7 @@ class Board:
             "states": sorted(
                 policies, key=lambda it: [one["severity"] for one in it["troubles"]][:1] or ["z"]
             ),
-            "runs": [_of_run(it) for it in reversed(runs[-_RUNS_SHOWN:])],
+            "runs": with_trends([_of_run(it) for it in reversed(runs)])[:_RUNS_SHOWN],
             "stays": stays,
             "audited": self.metrics_file is not None,
         }
@@ -271,6 +272,8 @@ class Board:
             "rolled_up_through": place.get("rolled_up_through"),
             "archived_through": place.get("archived_through"),
             "lags": [place.get(it) for it in ("rollup_lag_seconds", "archive_lag_seconds")],
+            "sizes": [place.get(it) for it in _SIZES],
+            "has_sizes": place.get(_SIZES[0]) is not None,
             "waiting": next((it for it in left if it is not None), None),
             "schedule": policy.schedule,
             "next": self.service.next_of(policy.name),
@@ -310,7 +313,34 @@ def _expired_left(run: Run) -> int | None:
 
 def _of_run(run: Run) -> Body:
     body = pick(run, "policy", "verb", "started", "ended", "outcome", "runs")
-    return {**body, "error": (run.error or "").partition("\n")[0], "good": run.exit_code in (None, 0, 3)}
+    archived = run.counts.get("archive", run.counts if run.verb == "archive" else {})
+    done = archived if isinstance(archived, Mapping) else {}
+    return {
+        **body,
+        "took": None if run.ended is None else (run.ended - run.started).total_seconds(),
+        "documents": done.get("buckets"),
+        "removed": done.get("removed_bytes"),
+        "bytes": done.get("bytes"),
+        "error": (run.error or "").partition("\n")[0],
+        "good": run.exit_code in (None, 0, 3),
+    }
+
+
+def with_trends(runs: Sequence[Body]) -> list[Body]:
+    """Returns runs, the newest first, each with how many times as long it took as the one before of its
+    policy and verb; None where there is none."""
+    found: list[Body] = []
+    before: dict[tuple[str, str], float] = {}
+    for it in reversed(runs):
+        kind, took = (it["policy"], it["verb"]), it["took"]
+        known = before.get(kind)
+        found.append({**it, "trend": took / known if took and known else None})
+        if took:
+            before[kind] = took
+    return found[::-1]
+
+
+_SIZES = ("live_bytes", "index_bytes", "summary_bytes", "store_bytes", "removed_bytes")
 
 
 #: Seconds.
@@ -323,12 +353,25 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 def service_page(state: dict[str, Any]) -> tuple[str, str]:
     """Returns the page of the service, and its content security policy."""
     broken = [it for it in state["states"] if any(one["severity"] == "error" for one in it["troubles"])]
-    return render("service.html", {"span": span, "instant": instant}, it=state, broken=broken, every=EVERY)
+    return render(
+        "service.html",
+        {"span": span, "instant": instant, "size": size, "took": took},
+        it=state,
+        broken=broken,
+        every=EVERY,
+    )
 
 
 def instant(text: str | None) -> str:
     """Returns an instant of the JSON as text, to the second."""
     return "–" if text is None else text[:19].replace("T", " ")
+
+
+def took(seconds: float | None) -> str:
+    """Returns how long a run took as text."""
+    if seconds is None:
+        return "–"
+    return f"{seconds:.1f} s" if seconds < 100 else span(seconds)
 
 
 def span(seconds: float | None) -> str:

@@ -23,7 +23,8 @@ from bucketwise.jobs.core.ledger import COLLECTION, Run
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.schedule.board import EVERY, PolicyState, service_page, troubles
+from bucketwise.jobs.output.tables import size
+from bucketwise.jobs.schedule.board import EVERY, PolicyState, service_page, troubles, with_trends
 from bucketwise.jobs.schedule.scheduler import TaskRun
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
@@ -75,7 +76,7 @@ def test_before_any_run(it: Served) -> None:
 
 
 def cells_text(page: str, policy: str) -> str:
-    (row,) = re.findall(f"<tr><th scope=.row. class=.code.>{policy}</th>.*?</tr>", page, re.DOTALL)
+    row = re.findall(f"<tr><th scope=.row. class=.code.>{policy}</th>.*?</tr>", page, re.DOTALL)[0]
     return text_of(row)
 
 
@@ -309,7 +310,7 @@ def test_many_policies_take_few_commands(place: Place, mongodb_uri: str, many: i
         database = client[place.database.name]
         with serving(database, policies) as it:
             it.page()
-            assert counts.commands.total() <= many * 15 + 4
+            assert counts.commands.total() <= many * 17 + 4
 
             def looked_at() -> int:
                 status = place.database.command("serverStatus")["metrics"]["queryExecutor"]
@@ -318,7 +319,7 @@ def test_many_policies_take_few_commands(place: Place, mongodb_uri: str, many: i
             counts.commands.clear()
             before = looked_at()
             page = it.page()
-            assert page.count('<th scope="row" class="code">p') == many - 2
+            assert page.count('<th scope="row" class="code">p') == 2 * (many - 2)
             assert counts.commands == {"aggregate": 1, "find": 1}
             assert looked_at() - before < 5 * many
             counts.commands.clear()
@@ -328,7 +329,7 @@ def test_many_policies_take_few_commands(place: Place, mongodb_uri: str, many: i
             place("run", "-p", "ticks", now=None)
             counts.commands.clear()
             it.page()
-            assert 2 < counts.commands.total() <= 2 + 15
+            assert 2 < counts.commands.total() <= 2 + 18
 
 
 class Deaf:
@@ -423,10 +424,19 @@ def body_of(**more: Any) -> Document:
         "waiting": 12_345,
         "schedule": "0 * * * *",
         "next": "2018-09-01T13:00:00.500Z",
+        "sizes": [70_100_000.0, 4_300_000.0, 420_000_000.0, 4_100_000_000.0, None],
+        "has_sizes": True,
         "last": None,
         "audit": {"errors": 1.0, "warnings": 2.0},
     }
-    run = {"policy": "ticks", "verb": "run", "started": "2018-09-01T12:00:00Z", "ended": None, "runs": 1200}
+    run: Document = {
+        "policy": "ticks",
+        "verb": "run",
+        "started": "2018-09-01T12:00:00Z",
+        "ended": None,
+        "runs": 1200,
+    }
+    run |= {"took": 9.81, "trend": 1.5, "documents": 47_861, "removed": 31_200_000, "bytes": 4_100_000}
     runs = [{**run, "outcome": "done", "error": "", "good": True}]
     runs += [{**run, "outcome": "failed", "error": HOSTILE + "z" * 300, "good": False}]
     hand = {"verb": "run", "since": "2018-09-01T12:00:00Z", "progress": HOSTILE}
@@ -487,11 +497,11 @@ def test_keys_and_a_screen_reader_lead_through_it(browser: Browser) -> None:
     levels = browser.ask("[...document.querySelectorAll('h1, h2, h3')].map(it => +it.tagName[1])")
     assert levels[0] == 1 and all(b <= a + 1 for a, b in itertools.pairwise(levels))
     reached = []
-    for _ in range(6):
+    for _ in range(7):
         browser.driver.switch_to.active_element.send_keys(Keys.TAB)
         reached.append(browser.ask("document.activeElement.className || document.activeElement.innerText"))
         assert browser.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    assert reached == ["scroll", "scroll", "scroll", "stop that", "Metrics", "health"]
+    assert reached == ["scroll", "scroll", "scroll", "scroll", "stop that", "Metrics", "health"]
 
 
 @pytest.mark.proof
@@ -522,3 +532,38 @@ def test_from_outside(place: Place) -> None:
         told = text_of(page())
         assert f"{clock.current().year + 1}-01-01 00:00:00" in told  # the next firing
         assert process.end() == 0
+
+
+def test_trends_are_of_the_run_before() -> None:
+    def run(policy: str, took: float | None) -> dict[str, Any]:
+        return {"policy": policy, "verb": "run", "took": took}
+
+    newest_first = [run("a", 3.0), run("b", 5.0), run("a", None), run("a", 2.0), run("b", 0.0)]
+    assert [it["trend"] for it in with_trends(newest_first)] == [1.5, None, None, None, None]
+
+
+def row_of(page: str, section: str, policy: str) -> list[str]:
+    (body,) = re.findall(f'<section aria-labelledby="{section}">(.*?)</section>', page, re.DOTALL)
+    rows = (re.findall("<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall("<tr>.*?</tr>", body))
+    return next(row for row in rows if row[0] == policy)
+
+
+@after(run_now)
+def test_what_a_run_did_and_what_there_is_are_told(it: Served, place: Place) -> None:
+    page = it.page()
+    runs = place("history", "--json", "-p", "ticks", now=None).policy("ticks")["runs"]
+    worth = place("stats", "--json", "-p", "ticks", now=None).policy("ticks")
+    row = row_of(page, "runs", "ticks")
+    assert row[6:9] == ["180", size(worth["removed_bytes"]), size(runs[0]["bytes"])]
+    now = worth["now"]
+    told = [now[it] for it in ("data_bytes", "index_bytes", "summary_bytes", "store_bytes")]
+    assert row_of(page, "sizes", "ticks")[1:] == [*map(size, told), size(worth["removed_bytes"])]
+
+
+@pytest.mark.proof
+@after(run_now)
+def test_nothing_is_clipped_at_a_desk(it: Served, browser: Browser) -> None:
+    it.page()
+    browser.driver.get(f"http://127.0.0.1:{it.port}/")
+    clipped = "[...document.querySelectorAll('.scroll')].filter(it => it.scrollWidth > it.clientWidth).length"
+    assert browser.ask(clipped) == 0
