@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.inferring.guess import guess
+from bucketwise.buckets.sampling.doubts import doubt_of
 from bucketwise.buckets.sampling.fit import fit_of
+from bucketwise.buckets.sampling.reading import AsRead
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.fit import misfits
@@ -46,7 +48,8 @@ def test_what_was_meant_is_known_or_shown(kind: Callable[..., Any], seed: int) -
     assert any(read(it.policy, docs) == wanted for it in found.ways), (made.name, found.ways[:3])
     assert not (found.asked and made.is_known), (made.name, found.ways)
     for way in found.ways:
-        assert misfits(fit_of(Batch.of(docs), way.policy), way.policy) == []
+        batch = Batch.of(docs)
+        assert misfits(fit_of(batch, way.policy), way.policy, doubt_of(AsRead(batch, way.policy), None)) == []
         assert way.first and [it.time for it in way.first] == sorted(it.time for it in way.first)
 
 
