@@ -26,7 +26,8 @@ from bucketwise.config.load import DEFAULT_PATH, OVERRIDES, expand, settings_in
 from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ProblemReport
 from bucketwise.config.tables import MongoDB
-from bucketwise.jobs.check.checks import check_policy, check_server
+from bucketwise.jobs.check.checks import check_policy
+from bucketwise.jobs.check.services import check_server
 from bucketwise.jobs.check.verb import OWN_COLLECTIONS
 from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.call import Call

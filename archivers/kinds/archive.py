@@ -115,8 +115,26 @@ class Archive(Protocol):
         """Brings back every bucket that is asked for. Raises UsageError for a target that won't do."""
 
 
+class NeverCompacted:
+    """An archive without commits to merge."""
+
+    def compact(self, options: CompactOptions) -> CompactReport:
+        """Returns an empty report."""
+        from bucketwise.archivers.compact import CompactReport
+
+        del options
+        return CompactReport()
+
+    def plan_compaction(self, options: CompactOptions) -> CompactReport:
+        """Returns an empty report."""
+        from bucketwise.archivers.compact import CompactReport
+
+        del options
+        return CompactReport(bytes_after=None)
+
+
 @dataclass(frozen=True)
-class NoArchive:
+class NoArchive(NeverCompacted):
     """The `Archive` of a policy without one. Receipts may be left of an earlier one."""
 
     context: ArchiveContext
@@ -160,20 +178,6 @@ class NoArchive:
     def plan(self, options: ArchiveOptions) -> ArchiveReport:
         """Returns an empty report."""
         return self.run(options)
-
-    def compact(self, options: CompactOptions) -> CompactReport:
-        """Returns an empty report."""
-        from bucketwise.archivers.compact import CompactReport
-
-        del options
-        return CompactReport()
-
-    def plan_compaction(self, options: CompactOptions) -> CompactReport:
-        """Returns an empty report."""
-        from bucketwise.archivers.compact import CompactReport
-
-        del options
-        return CompactReport(bytes_after=None)
 
     def expire(self) -> ExpiryReport:
         """Returns an empty report."""

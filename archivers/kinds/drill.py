@@ -178,7 +178,7 @@ def _drill_online(context: ArchiveContext, number: int, before: datetime | None)
     receipts = CopyReceipts(context.database, context.policy, context.keys)
     buckets, equal, spans = 0, 0, list[int]()
     for batch in archived_source(context.database, context.policy).ending(start, end):
-        unlike = receipts.unlike(batch)
+        unlike = receipts.mismatches(batch)
         sound = batch.take([i for i in range(len(batch)) if i not in unlike])
         buckets += len(batch)
         equal += equal_buckets(context, sound)

@@ -13,6 +13,7 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.online import tombstone_name, tombstones_of
 from bucketwise.archivers.expiring.rule import RetentionRule
 from bucketwise.archivers.format.series import RowFilter
+from bucketwise.archivers.kinds.archive import NeverCompacted
 from bucketwise.archivers.kinds.evidence import (
     ArchivedRows,
     ArchivedState,
@@ -48,7 +49,6 @@ from bucketwise.config.tables import Lake
 from bucketwise.rollups.holds import Hold
 
 if TYPE_CHECKING:
-    from bucketwise.archivers.compact import CompactOptions, CompactReport
     from bucketwise.archivers.context import ArchiveContext, ArchiveReport
     from bucketwise.archivers.erasing.online import OnlineSeries
     from bucketwise.archivers.expiring.rule import ExpiryReport
@@ -188,7 +188,7 @@ def _copies(history: History, waiting: dict[bytes, datetime]) -> Iterator[Copy]:
 
 
 @dataclass(frozen=True)
-class Online:
+class Online(NeverCompacted):
     """The `Archive` of collections."""
 
     context: ArchiveContext
@@ -258,20 +258,6 @@ class Online:
         from bucketwise.archivers.moving.online import OnlineDryRun
 
         return plan_archive(self.context, options, OnlineDryRun)
-
-    def compact(self, options: CompactOptions) -> CompactReport:
-        """Does nothing: MongoDB keeps the collections."""
-        from bucketwise.archivers.compact import CompactReport
-
-        del options
-        return CompactReport()
-
-    def plan_compaction(self, options: CompactOptions) -> CompactReport:
-        """Returns an empty report."""
-        from bucketwise.archivers.compact import CompactReport
-
-        del options
-        return CompactReport(bytes_after=None)
 
     def expire(self) -> ExpiryReport:
         """Expires days."""

@@ -229,7 +229,7 @@ class CopiedBuckets:
         """Returns which of these buckets are in a settled commit, and stayed, (n,)."""
         return self._found(batch, first_ms, last_ms, are_gone=False)
 
-    def gone(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+    def deleted_by_others(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """Returns which of these buckets somebody else has deleted, (n,)."""
         return self._found(batch, first_ms, last_ms, are_gone=True)
 

@@ -133,7 +133,7 @@ class OfflineRun:
         waiting, report = self._copied, self._work.report
         staying = waiting.staying(batch, first_ms, last_ms)
         met = staying | waiting.unsettled(batch, first_ms, last_ms)
-        gone = waiting.gone(batch, first_ms, last_ms) & ~met
+        gone = waiting.deleted_by_others(batch, first_ms, last_ms) & ~met
         reported = met if self._waits else staying  # the others are checked when their own copy is committed
         report.leave(-int(reported.sum()), self._waits or NOT_ROLLED_UP)  # each is reported once
         report.change(int((reported | gone).sum()))

@@ -290,7 +290,7 @@ class OnlineRun:
         found = there.take([i for i, raw_id in enumerate(there.main.raw_ids) if raw_id not in copied])
         if not len(found):
             return found
-        unknown = CopyReceipts(self._work.database, self._work.policy, None).unlike(found)
+        unknown = CopyReceipts(self._work.database, self._work.policy, None).mismatches(found)
         return found.take(np.setdiff1d(np.arange(len(found)), list(unknown)))
 
     def _verify_copies(self, piece: Batch, session: ClientSession | None = None) -> None:

@@ -127,11 +127,11 @@ class CopyReceipts:
     def sound(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yields these archived buckets. Raises DamagedError where one is not as receipts say."""
         for batch in batches:
-            for error in self.unlike(batch).values():
+            for error in self.mismatches(batch).values():
                 raise error
             yield batch
 
-    def unlike(self, batch: Batch) -> dict[int, DamagedError]:
+    def mismatches(self, batch: Batch) -> dict[int, DamagedError]:
         """Returns which archived buckets of a batch are not as receipts say, or that none names: index, and
         the error."""
         unlike = dict[int, DamagedError]()
@@ -153,7 +153,7 @@ class CopyReceipts:
 
     def unknown(self, batch: Batch) -> list[int]:
         """Returns which archived buckets of a batch no receipt names."""
-        return [i for i, error in self.unlike(batch).items() if error.code == "copy-unknown"]
+        return [i for i, error in self.mismatches(batch).items() if error.code == "copy-unknown"]
 
     def _said(self, batch: Batch, names: Collection[bytes], kinds: list[str]) -> dict[bytes, _Said]:
         wanted, said = set(names), dict[bytes, _Said]()
@@ -230,7 +230,7 @@ class CopyReceipts:
             if seen is not None:
                 unseen = [it for name, it in ids.items() if name not in absent and hash(name) not in seen]
                 for batch in archived.by_ids(unseen) if unseen else ():
-                    yield from self.unlike(batch).values()
+                    yield from self.mismatches(batch).values()
             if absent:
                 self._leave_out_explained(receipt, absent)
             for identity in self._absent(live, absent).values():

@@ -205,7 +205,7 @@ class OnlineCopies:
         database, policy = self._context.database, self._context.policy
         query = selector_query(policy, options.series)
         for batch in archived_source(database, policy).batches(wanted.start, wanted.end, query):
-            unlike = self._receipts.unlike(batch)
+            unlike = self._receipts.mismatches(batch)
             for error in unlike.values():
                 self._note(error)
             yield batch.take(np.setdiff1d(np.arange(len(batch)), list(unlike))) if unlike else batch

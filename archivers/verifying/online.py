@@ -120,7 +120,7 @@ def verify_range(
 
 def _compare(context: ArchiveContext, report: VerifyReport, batch: Batch, receipts: CopyReceipts) -> None:
     context.check()
-    report.add(*receipts.unlike(batch).values())
+    report.add(*receipts.mismatches(batch).values())
     report.parts += len(batch)
     report.readings += len(decode(batch, context.policy).columns.time)
     context.progress("verified buckets", len(batch))

@@ -242,16 +242,16 @@ def doubt_of(read: AsRead, now_ms: int | None) -> Doubt | None:
 def _doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
     if not len(read.batch):
         return
-    yield from _of_formats(read, now_ms)
-    yield from _of_first_slot(read)
-    yield from _of_zone(read)
-    yield from _of_changes(read)
+    yield from _format_doubts(read, now_ms)
+    yield from _first_slot_doubts(read)
+    yield from _zone_doubts(read)
+    yield from _change_doubts(read)
     if not read.policy.sparse_ok:
         found = (overlap(read), spacing(read), unit_doubt(read))
         yield from (it for it in found if it is not None)
 
 
-def _of_formats(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
+def _format_doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
     """Yields formats that tell day, month and year in another order."""
     for key in ("time_format", "sample_time_format"):
         text = getattr(read.policy, key, None)
@@ -298,7 +298,7 @@ def _reason_for(read: AsRead, way: AsRead, now_ms: int | None) -> str | None:
     return None
 
 
-def _of_first_slot(read: AsRead) -> Iterator[Doubt]:
+def _first_slot_doubts(read: AsRead) -> Iterator[Doubt]:
     first = getattr(read.policy, "first_slot", None)
     if first is None or read.is_sound.all():
         return
@@ -321,7 +321,7 @@ def _is_dense(read: AsRead) -> bool:
     return len(lengths) >= _SOME and float(lengths.mean()) >= slots / 2
 
 
-def _of_zone(read: AsRead) -> Iterator[Doubt]:
+def _zone_doubts(read: AsRead) -> Iterator[Doubt]:
     """Yields a zone in which documents of days, weeks or months start at midnight, where they don't in the
     policy's. Only a zone that changes its clocks shows."""
     if not model_of(read.policy).keeps_days:
@@ -346,7 +346,7 @@ def _at_midnight(starts: NDArray[np.int64], zone: str) -> float:
     return float((clock.since(clock.shown(starts) // DAY_MS * DAY_MS) == starts).mean())
 
 
-def _of_changes(read: AsRead) -> Iterator[Doubt]:
+def _change_doubts(read: AsRead) -> Iterator[Doubt]:
     """Yields evidence of slots by the clock that are read as elapsed, or the other way round, on days when
     clocks change."""
     told = getattr(read.policy, "slot_time", None)

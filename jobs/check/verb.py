@@ -18,7 +18,8 @@ from bucketwise.buckets.decoding.soundness import EARLIEST
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.check.checks import CHECKED, check_policy, check_server, check_store
+from bucketwise.jobs.check.checks import CHECKED, check_policy
+from bucketwise.jobs.check.services import check_server, check_store
 from bucketwise.jobs.core import clock, lease
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import failure_of

@@ -12,7 +12,7 @@ from bucketwise.archivers.context import Connections, LocalExecutor
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import StoreError
 from bucketwise.config.tables import Store
-from bucketwise.jobs.check.checks import check_store
+from bucketwise.jobs.check.services import check_store
 from tests.archivers.builders import LATER, Case, slots
 from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.moving.test_crash import few

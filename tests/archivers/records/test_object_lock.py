@@ -13,7 +13,7 @@ from pymongo.database import Database
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.tables import ObjectLock, Store
-from bucketwise.jobs.check.checks import check_store
+from bucketwise.jobs.check.services import check_store
 from tests.archivers.builders import LATER, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.rewriting.test_compacting import often
