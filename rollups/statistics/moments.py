@@ -195,8 +195,9 @@ def products(values: Doubles, weights: Integers, starts: Integers) -> list[int]:
     changes = np.flatnonzero(np.diff(weights)) + 1
     if len(changes) < len(values) // _EVEN:  # mostly the same: readings come evenly
         begins = np.union1d(starts, changes)
-        alike = zip(sums(values, begins), weights[begins].tolist(), strict=True)
-        weighted = [added * weight for added, weight in alike]
+        added = _totals(Numbers.of(values, begins), has_squares=False)[0]
+        alike = zip(added, weights[begins].tolist(), strict=True)
+        weighted = [total * weight for total, weight in alike]
         edges = [*np.searchsorted(begins, starts).tolist(), len(begins)]
         return [sum(weighted[low:high]) for low, high in pairwise(edges)]
     mantissa, shift, negative = _parts(values)
@@ -208,7 +209,13 @@ def products(values: Doubles, weights: Integers, starts: Integers) -> list[int]:
 
 def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
     """Returns `sums` and `squares` of each group, several times as fast where its magnitudes don't differ
-    widely.
+    widely."""
+    added, squared = _totals(numbers, has_squares=True)
+    return added, squared
+
+
+def _totals(numbers: Numbers, *, has_squares: bool) -> list[list[int]]:
+    """Returns the exact sums of each group, and those of its squares if asked for.
 
     Values are split into a few pieces, each a whole number of up to _PIECE bits times a power of two that the
     group shares. Sums of pieces, and of products of two, then fit into a double without rounding, as long as
@@ -229,14 +236,13 @@ def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
         is_extreme[numbers.group[runs][has_rest]] = True
         for place, terms in enumerate(pieces, 1):
             added[place, runs] = np.add.reduceat(terms, starts)
-        for place, terms in _products(pieces):
+        for place, terms in _products(pieces) if has_squares else ():
             squared[place, runs] = np.add.reduceat(terms, starts)
-    found = (
-        _whole(added / scale, numbers, exponents + UNIT),
-        _whole(squared / scale**2, numbers, 2 * (exponents + UNIT)),
-    )
+    found = [_whole(added / scale, numbers, exponents + UNIT)]
+    if has_squares:
+        found.append(_whole(squared / scale**2, numbers, 2 * (exponents + UNIT)))
     for at, *exact in _one_by_one(numbers, is_extreme):
-        for figures, figure in zip(found, exact, strict=True):
+        for figures, figure in zip(found, exact, strict=False):
             figures[at] = figure
     return found
 
