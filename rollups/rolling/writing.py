@@ -439,7 +439,8 @@ class _KeepRule:
             states[cell] = state
         series = self._tally.series[cell[0]]
         made = documents.summary(self._policy, self._level, series, cell[1], state)
-        self._outlived.outdated += made != raw and not documents.is_like(self._policy, self._level, raw, made)
+        is_like = made == raw or documents.is_like(self._policy, self._level, raw, made)
+        self._outlived.outdated += not is_like or documents.lacks_some(self._policy, summary)
 
 
 def _has_more(existing: bytes, computed: bytes | None) -> bool:

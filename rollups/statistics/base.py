@@ -91,6 +91,8 @@ class Statistic(ABC, Generic[S]):
     is_ordered: ClassVar[bool] = False
     looks_ahead: ClassVar[bool] = False
     kept: Kept = ALL
+    #: Those of PARTS that it keeps.
+    parts: Sequence[str] = ()
 
     def states(self, readings: FieldReadings) -> list[S]:
         """Returns the state of each cell."""

@@ -40,6 +40,8 @@ class Edges(Statistic[EdgesState]):
     table_place = 9
     empty = ()
 
+    parts = ("first", "last")
+
     def __init__(self, kept: Kept = ALL) -> None:
         self.kept = kept
 
@@ -101,7 +103,7 @@ class Edges(Statistic[EdgesState]):
 
     def lacks(self, state: EdgesState, count: int) -> Iterator[str]:  # noqa: ARG002
         """Yields which of the two its summary does not hold: of such it has only the time."""
-        for edge, part in zip(state, ("first", "last"), strict=bool(state)):
+        for edge, part in zip(state, self.parts, strict=bool(state)):
             if edge[2] is None or part not in self.kept.parts:
                 yield part
 

@@ -29,6 +29,8 @@ class Excluded(Statistic[ExcludedState]):
     )
     empty = (0, 0)
 
+    parts = ("nonfinite", "nonnumeric")
+
     def __init__(self, kept: Kept = ALL) -> None:
         self.kept = kept
 
@@ -53,7 +55,7 @@ class Excluded(Statistic[ExcludedState]):
 
     def lacks(self, state: ExcludedState, count: int) -> Iterator[str]:  # noqa: ARG002
         """Yields which of the two its summary does not tell."""
-        for part, found in zip(("nonfinite", "nonnumeric"), state, strict=True):
+        for part, found in zip(self.parts, state, strict=True):
             if found is None or part not in self.kept.parts:
                 yield part
 

@@ -63,6 +63,8 @@ class Moments(Statistic[MomentsState]):
     table_place = 0
     empty = (0, 0, 0, inf, -inf)
 
+    parts = ("sum", "squares", "min", "max")
+
     def __init__(self, kept: Kept = ALL) -> None:
         self.kept = kept
 
@@ -116,7 +118,7 @@ class Moments(Statistic[MomentsState]):
 
     def lacks(self, state: MomentsState, count: int) -> Iterator[str]:
         """Yields what its summary does not hold."""
-        for part, found in zip(("sum", "squares", "min", "max"), state[1:], strict=True):
+        for part, found in zip(self.parts, state[1:], strict=True):
             if count and (found is None or part not in self.kept.parts):
                 yield part
 

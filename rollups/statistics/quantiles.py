@@ -77,6 +77,7 @@ class Quantiles(Statistic[Bins]):
     def __init__(self, percents: Sequence[float], kept: Kept = ALL) -> None:
         self.kept = kept
         self._percents = tuple(percents)
+        self.parts = ("bins",) if percents else ()
         self.table = tuple(map(percentile_key, percents))
         self.columns = [Column(key, "number", is_derived=True) for key in self.table]
 

@@ -176,6 +176,17 @@ def filled(policy: Policy, document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
+def lacks_some(policy: Policy, document: Mapping[str, Any]) -> bool:
+    """Returns whether a summary lacks anything that its policy keeps: it was made with other settings."""
+    for name, kinds in statistics_of(policy).items():
+        told = value_at(document, name)
+        stored = _stored(told) if isinstance(told, Mapping) and told.get("count") else None
+        wanted = {part for kind in kinds for part in kind.parts if part in kind.kept.parts}
+        if stored is not None and not all(map(stored.holds, wanted)):
+            return True
+    return False
+
+
 def _filled(found: Mapping[str, Any], kinds: Sequence[Statistic[Any]]) -> dict[str, Any]:
     columns = columns_of(kinds)
     if all(it.key in found for it in columns):

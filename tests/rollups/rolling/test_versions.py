@@ -148,3 +148,17 @@ def test_statistics_are_left_out_and_come_back_where_windows_change(bench: Bench
         bench.database[name].drop()
     bench.roll_up(whole, NOW, since=FIRST, until=NOW)
     assert bench.raw("hourly") | bench.raw("daily") == made_again
+
+
+def test_summaries_whose_readings_are_gone_lack_what_is_added(bench: Bench) -> None:
+    """They stay, and the report counts them."""
+    few, whole = policy_of("avg"), policy_of()
+    bench.database["ticks"].insert_many(ticks())
+    bench.roll_up(few, NOW)
+    before = bench.raw("hourly")
+    bench.database["ticks"].delete_many({"d": {"$lt": FIRST + DAY}})
+    late = NOW + 30 * DAY
+    assert bench.roll_up(few, late).outdated == 0
+    report = bench.roll_up(whole, late, since=FIRST, until=FIRST + DAY)
+    assert (report.outdated, report.hourly.kept, report.hourly.written) == (42, 42, 0)
+    assert {key: it for key, it in bench.raw("hourly").items() if key in before} == before

@@ -119,7 +119,7 @@ def test_kept_statistics_merge_to_the_same_bytes(
     """However readings are split into summaries, and whatever is stored in between."""
     policy = policy_with(names)
     fields = statistics_of(policy)
-    inside = [Reading(0, 0, it.time, it.values) for it in found if it.time < HOUR]
+    inside = [Reading(3 * at, 0, it.time, it.values) for at, it in enumerate(found) if it.time < HOUR]
     parts = data.draw(st.lists(st.integers(0, 3), min_size=len(inside), max_size=len(inside)))
     whole = hour_summary(policy, SERIES, 0, state_of(inside, policy))
     merged: State | None = None
