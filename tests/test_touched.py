@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from tests.touched import Choice, chosen, imports_of_all, is_failure, module_of
+from tests.touched import Choice, changed_files, chosen, imports_of_all, is_failure, module_of
 
 IMPORTS = {
     "tests.jobs.test_run": {"tests.jobs.place"},
@@ -84,6 +88,86 @@ def test_it_passes_where_some_were_tried_and_none_has_failed(results: list[str],
 )
 def test_modules_are_named_as_they_are_imported(path: str, module: str) -> None:
     assert module_of(path) == module
+
+
+class Repository:
+    """A repository on main, in which each commit adds a file that is named after it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *arguments: str, hour: int = 0) -> str:
+        who = {
+            f"GIT_{role}_{it}": "a@example" for role in ("AUTHOR", "COMMITTER") for it in ("NAME", "EMAIL")
+        }
+        when = {
+            f"GIT_{role}_DATE": f"{1_700_000_000 + 3600 * hour} +0000" for role in ("AUTHOR", "COMMITTER")
+        }
+        nothing_else = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+        environment = {"PATH": os.environ["PATH"], **who, **when, **nothing_else}
+        ran = subprocess.run(
+            ["git", *arguments], cwd=self.root, env=environment, capture_output=True, text=True, check=True
+        )
+        return ran.stdout.strip()
+
+    def commit(self, name: str, *, hour: int) -> str:
+        self.root.joinpath(name).write_text(name, encoding="utf-8")
+        self.git("add", name)
+        self.git("commit", "-q", "-m", name, hour=hour)
+        return self.git("rev-parse", "HEAD")
+
+    def push(self) -> None:
+        self.git("update-ref", "refs/remotes/origin/main", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """Three commits: one of long ago, and two of the same day."""
+    made = Repository(tmp_path)
+    for name, hour in (("old", 0), ("first", 100), ("second", 110)):
+        made.commit(name, hour=hour)
+    return made
+
+
+@pytest.mark.process
+def test_a_branch_differs_from_where_it_left_main(repository: Repository) -> None:
+    repository.push()
+    pushed = repository.git("rev-parse", "HEAD")
+    repository.commit("third", hour=111)
+    repository.root.joinpath("untracked").touch()
+    assert changed_files(repository.root, "") == (pushed[:12], ["third", "untracked"])
+
+
+@pytest.mark.process
+def test_main_differs_from_what_it_was_before_the_push(repository: Repository) -> None:
+    before = repository.git("rev-parse", "HEAD")
+    repository.commit("third", hour=111)
+    repository.commit("fourth", hour=200)
+    repository.push()
+    assert changed_files(repository.root, before) == (before[:12], ["fourth", "third"])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("since", ["", "0" * 40, "no-such-commit", "--all", "HEAD"])
+def test_main_differs_by_a_day_where_no_push_is_known(repository: Repository, since: str) -> None:
+    repository.push()
+    old = repository.git("rev-parse", "HEAD~2")
+    assert changed_files(repository.root, since) == (old[:12], ["first", "second"])
+
+
+@pytest.mark.process
+def test_a_file_that_was_moved_is_changed_under_both_names(repository: Repository) -> None:
+    repository.push()
+    repository.git("mv", "old", "moved")
+    assert changed_files(repository.root, "")[1] == ["first", "moved", "old", "second"]
+
+
+@pytest.mark.process
+def test_all_differs_where_there_is_nothing_earlier(tmp_path: Path) -> None:
+    repository = Repository(tmp_path)
+    repository.commit("only", hour=0)
+    assert changed_files(tmp_path, "") == ("nothing, as there is no earlier commit", ["only"])
 
 
 @pytest.mark.proof

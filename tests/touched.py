@@ -1,14 +1,16 @@
 """Runs the proofs of what a change touches, nearest first: `python -m tests.touched --until SECONDS`.
 
-A change is what differs from the merge base with origin/main or, on main itself, from the last commit but
-one. A file of proofs is chosen when a module that it imports, directly or through others, has changed. What
-imports don't tell chooses more rather than less, and what was chosen or left out is printed.
+A change is what differs from the merge base with origin/main. On main itself it is what was pushed since the
+commit that CHANGED_SINCE names, or else what was committed in the day before the last commit. A file of
+proofs is chosen when a module that it imports, directly or through others, has changed. What imports don't
+tell chooses more rather than less, and what was chosen or left out is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -23,6 +25,7 @@ import grimp
 _AT_ONCE = 6
 #: As far as all files of tests are from a file of which imports tell nothing: behind those that were touched.
 _OF_ALL = 100
+_A_DAY = 86_400
 _LEFT_OUT = "left out, because the time was up"
 ROOT = Path(__file__).resolve().parents[1]
 Imports = Mapping[str, Set[str]]
@@ -127,20 +130,33 @@ def _named(module: str, modules: Set[str]) -> Iterator[str]:
             yield from {node.value, node.value.rpartition(".")[0], inside} & modules
 
 
-def _git(*arguments: str) -> list[str]:
-    ran = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+def _git(root: Path, *arguments: str) -> list[str]:
+    ran = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
     return ran.stdout.splitlines() if ran.returncode == 0 else []
 
 
-def changed_files() -> tuple[str, list[str]]:
-    """Returns what was compared with, for people, and the files that differ. Where nothing is known of an
-    earlier state, all differ."""
-    head, fork = _git("rev-parse", "HEAD"), _git("merge-base", "origin/main", "HEAD")
-    base = fork if fork and fork != head else _git("rev-parse", "--verify", "HEAD~1")
-    if not base:
-        return "nothing, as there is no earlier commit", _git("ls-files")
-    untracked = _git("ls-files", "--others", "--exclude-standard")
-    return base[0][:12], sorted({*_git("diff", "--name-only", base[0]), *untracked})
+def changed_files(root: Path, since: str) -> tuple[str, list[str]]:
+    """Returns what was compared with, for people, and the files that differ. `since` is the commit before a
+    push, or empty. Where nothing is known of an earlier state, all differ."""
+    base = _base(root, since)
+    if base is None:
+        return "nothing, as there is no earlier commit", _git(root, "ls-files")
+    untracked = _git(root, "ls-files", "--others", "--exclude-standard")
+    return base[:12], sorted({*_git(root, "diff", "--no-renames", "--name-only", base), *untracked})
+
+
+def _base(root: Path, since: str) -> str | None:
+    """Returns the commit that a change began from. A first push, or one that replaced the history, names one
+    that is not there. A day is counted from the last commit, so that an old one has a change too."""
+    head = _git(root, "rev-parse", "HEAD")
+    for earlier in filter(None, ("origin/main", since)):
+        fork = _git(root, "merge-base", "--", earlier, "HEAD")
+        if fork and fork != head:
+            return fork[0]
+    for last in _git(root, "log", "-1", "--format=%ct"):
+        before = f"--before={int(last) - _A_DAY}"
+        return next(iter(_git(root, "rev-list", "-1", "--first-parent", before, "HEAD")), None)
+    return None
 
 
 def _proof(*arguments: str) -> list[str]:
@@ -162,7 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--until", type=float, required=True)
     until = parser.parse_args().until
-    base, changed = changed_files()
+    base, changed = changed_files(ROOT, os.environ.get("CHANGED_SINCE", ""))
     files = proof_files()
     choices = chosen(files, changed, imports_of_all())
     _tell(f"{len(changed)} files differ from {base}. They touch {len(choices)} of {len(files)} with proofs")

@@ -31,6 +31,7 @@ def test_the_workflow_runs_what_ci_runs_with_every_python() -> None:
     supported = {it.rpartition(" ")[2] for it in project["classifiers"] if "Python :: 3." in it}
     assert set(job["strategy"]["matrix"]["python"]) == supported
     assert job["steps"][-1] == {"run": ".ci/run"}
+    assert job["env"] == {"CHANGED_SINCE": "${{ github.event.before }}"}
 
 
 def test_the_hooks_are_the_linters() -> None:
