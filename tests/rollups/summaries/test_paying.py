@@ -77,7 +77,7 @@ def sums(policy: Policy, found: list[dict[str, Any]]) -> dict[str, float]:
     return ratios
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(
     readings=st.integers(2, 200), padding=st.integers(0, 600), model=st.sampled_from(["reading", "samples"])
 )
@@ -95,7 +95,7 @@ def test_what_is_larger_is_told(readings: int, padding: int, model: str) -> None
             assert name not in larger, (name, ratio)
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(20))
 @given(readings=st.integers(1, 8))
 def test_the_best_level_is_smaller(readings: int) -> None:
     policy = policy_of("samples")
