@@ -176,7 +176,7 @@ def test_none_is_too_much(market: Market, policy: str, right: Right) -> None:
         if ran.json["command"] == "check":
             findings = ran.policy(policy)["findings"]
             told = {it["place"]: it["message"] for it in findings if it["code"] == "privilege-missing"}
-            if right in run_needs:
+            if right in run_needs and right.action != "collStats":  # without it a run tells no sizes
                 assert ran.code == 1 and f"lacks {right.action} " in told[right.collection or DATABASE], ran
             else:
                 assert "privilege-missing" not in str(ran)
