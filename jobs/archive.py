@@ -31,6 +31,8 @@ from bucketwise.jobs.core.turn import (
     quarantine_body,
 )
 from bucketwise.jobs.lake import registering
+from bucketwise.jobs.output.closing import in_future, plan_closing, run_closing
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes
 from bucketwise.jobs.publish.verb import published
@@ -55,7 +57,11 @@ def archive(
     open_executor = call.open_executor()
     followers = (*registering(call.settings.lake), *published(call.settings))
     results = perform(call, [ARCHIVE], RunOptions(within, dry_run, open_executor, allow_large, followers))
-    return Report(call.command, call.now, results, [*archive_tables(results), *notes(results)])
+    if dry_run:
+        planned = [in_future(archive_table(results)), *archive_tables(results)[1:], *plan_closing(results)]
+        return Report(call.command, call.now, results, planned)
+    tables = [*archive_tables(results), *notes(results), *run_closing(results)]
+    return Report(call.command, call.now, results, tables)
 
 
 #: What an archive run counts as it goes on.
@@ -123,7 +129,7 @@ def archive_tables(results: Sequence[Result]) -> list[RenderableType]:
     return [archive_table(results), *leftover_lines(results), *fit_lines(results)]
 
 
-def archive_table(results: Sequence[Result]) -> RenderableType:
+def archive_table(results: Sequence[Result]) -> Grid:
     """Returns the counts of an archive run, a row for each policy."""
     return job_table(JOB, results)
 

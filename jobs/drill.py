@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.drill import DrilledDay
@@ -14,7 +16,8 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
-from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
 Body = dict[str, Any]
@@ -38,7 +41,7 @@ def drill(call: Call, days: Days = 1, seed: Seed = None) -> Report:
     """
     chosen = call.now.toordinal() if seed is None else seed
     results = perform(call, [drill_step(days, chosen)])
-    return Report(call.command, call.now, results, [job_table(JOB, results)])
+    return Report(call.command, call.now, results, drill_tables(results))
 
 
 def drill_step(days: int, seed: int) -> Step:
@@ -61,6 +64,14 @@ def drill_step(days: int, seed: int) -> Step:
         return StepResult(body, LEFT_SOMETHING if body["summaries_differing"] else 0)
 
     return Step("drill", do, preconditions=OF_READERS)
+
+
+def drill_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `drill` prints."""
+    keys = ("days", "buckets", "equal")
+    days, buckets, equal = (sum(it.body.get(key) or 0 for it in results) for key in keys)
+    what = f"{counted(days, 'day')} restored; {equal:,} of {counted(buckets, 'bucket')} equal byte for byte"
+    return [job_table(JOB, results), *closing(results, what)]
 
 
 def _day_body(found: DrilledDay) -> Body:

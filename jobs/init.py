@@ -152,7 +152,7 @@ def init_tables(
     return [
         table,
         findings_table("Check", findings),
-        *fit_lines(results),
+        *fit_lines(results, is_full=True),
         *(Text(printable(it)) for it in lines),
     ]
 

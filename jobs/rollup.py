@@ -33,6 +33,7 @@ from bucketwise.jobs.core.turn import (
     prepare,
     quarantine_body,
 )
+from bucketwise.jobs.output.closing import run_closing
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, leftover_lines, notes, number, outcome, outcome_table
 from bucketwise.jobs.publish.verb import published
@@ -76,7 +77,7 @@ def rollup(
     within, followers = asked.of(call.policies, call.now), published(call.settings)
     options = RunOptions(within, open_executor=open_executor, followers=followers)
     results = perform(call, [step], options)
-    tables = [*rollup_tables(results), *_resumed(results), *notes(results)]
+    tables = [*rollup_tables(results), *_resumed(results), *notes(results), *run_closing(results)]
     return Report(call.command, call.now, results, tables)
 
 

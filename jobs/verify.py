@@ -14,6 +14,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
@@ -46,7 +47,10 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
         for result in results
         for it in result.body.get("damage", [])
     ]
-    return [job_table(JOB, results), *damage]
+    read = [sum(it.body.get(key) or 0 for it in results) for key in ("parts", "readings")]
+    told = f"{len(damage):,} bad" if damage else "all are as they were written"
+    what = f"read {counted(read[0], 'part')} with {counted(read[1], 'reading')}; {told}"
+    return [job_table(JOB, results), *damage, *closing(results, what)]
 
 
 JOB = Job(

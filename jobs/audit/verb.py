@@ -28,6 +28,7 @@ from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import NOT_KEPT, Finding, Step, StepResult, Turn, findings_result
 from bucketwise.jobs.lake import lake_findings
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import write_atomically
 from bucketwise.jobs.output.tables import findings_table
@@ -193,7 +194,7 @@ def audit(
         text = {"settings": policy_toml(policy), "policy_sha256": policy_digest(policy)}
         result.body = {"words": words(policy, url), **text, **result.body}
     findings = [it for result in results for it in result.body.get("findings", [])]
-    tables = [findings_table("Audit", findings), *parts_lines(results)]
+    tables = [findings_table("Audit", findings), *parts_lines(results), *audit_closing(results)]
     report = Report(call.command, call.now, results, tables, extra=_circumstances(call))
     if html is not None:
         with write_atomically(html) as file:
@@ -244,6 +245,14 @@ def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
     """Returns how much of each offline archive an audit has read."""
     read = ((it.policy, parts_read(it.body)) for it in results)
     return [Text(f"{policy}: {text}") for policy, text in read if text]
+
+
+def audit_closing(results: Sequence[Result]) -> list[Text]:
+    """Returns the line of `audit`: is every policy kept?"""
+    kept = [it for it in results if it.exit_code == 0]
+    read, parts = (sum(it.body.get(key) or 0 for it in results) for key in ("parts_read", "parts"))
+    told = "every one is kept" if len(kept) == len(results) else f"{len(kept):,} kept"
+    return closing(results, f"{told}; {read:,} of {counted(parts, 'part')} read")
 
 
 JOB = Job(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
+from rich.text import Text
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.preconditions import OF_CHECKS, problems
@@ -29,6 +32,7 @@ from bucketwise.jobs.core.lease import pause_findings
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.throttle import lag_findings
 from bucketwise.jobs.core.turn import FAILED, Finding, Step, StepResult, Turn, finding_body, findings_result
+from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import findings_table, fit_lines
 from bucketwise.jobs.run.verb import JOB as RUN_JOB
@@ -94,7 +98,12 @@ def _text(since: int | None, keys: list[str]) -> str:
     )
 
 
-def check(call: Call) -> Report:
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also show how the documents of each policy are read.")
+]
+
+
+def check(call: Call, verbose: Verbose = False) -> Report:
     """Check that a run would work, and would be safe.
 
     Validates config, connections, clocks, privileges, indexes, TTL conflicts, and what the store can do. Ends
@@ -118,10 +127,18 @@ def check(call: Call) -> Report:
         call.command,
         call.now,
         results,
-        [findings_table("Check", findings), *fit_lines(results)],
+        [findings_table("Check", findings), *fit_lines(results, is_full=verbose), check_closing(findings)],
         error_code=FAILED if failed else 0,
         extra={"findings": general},
     )
+
+
+def check_closing(findings: Sequence[Mapping[str, Any]]) -> Text:
+    """Returns the last line: would a run work?"""
+    counts = Counter(it["severity"] for it in findings)
+    told = "A run would not work, or put data at risk" if counts["error"] else "A run would work"
+    odd = f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}"
+    return Text(f"{told}: {counted(len(findings), 'finding')}, {odd}")
 
 
 def _storage_classes(policies: Iterable[Policy]) -> list[str]:
@@ -206,6 +223,7 @@ JOB = Job(
     checked=CHECKED,
     examples=(
         "bucketwise check",
+        "bucketwise check --verbose",
         "bucketwise check -c /etc/bucketwise.toml --json",
     ),
 )

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 from pymongo.database import Database
 from rich.console import RenderableType
+from rich.text import Text
 
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.buckets.fields.selectors import check_selector
@@ -25,6 +26,7 @@ from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.hold.holds import LIST, covers_step, place_step, policies_with_hold, release_step
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import printable
@@ -111,7 +113,7 @@ def hold(
             _check_covers(call, database, placed)
         # A hold must not have to wait for a run to end, so it takes no lease.
         results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
-    return Report(call.command, call.now, results, [holds_table(results)])
+    return Report(call.command, call.now, results, [holds_table(results), *holds_closing(results)])
 
 
 def _check_options(action: Action, *, add: bool, reason: str | None) -> None:
@@ -174,6 +176,13 @@ def holds_table(results: Sequence[Result]) -> RenderableType:
             row = (result.policy, *what, iso(it["placed_at"]), it["by"], it["reason"])
             table.add_row(*map(printable, row))
     return table
+
+
+def holds_closing(results: Sequence[Result]) -> list[Text]:
+    """Returns the last line: how many holds stand."""
+    names = {it["name"] for result in results for it in result.body.get("holds", ())}
+    stand = "stands" if len(names) == 1 else "stand"
+    return closing(results, f"{counted(len(names), 'hold')} {stand}" if names else "no hold stands")
 
 
 JOB = Job(

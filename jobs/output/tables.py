@@ -119,13 +119,21 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
     return table
 
 
-def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
-    """Returns how each policy's documents are understood, where some were looked at."""
+def fit_lines(results: Iterable[Result], *, is_full: bool = False) -> list[RenderableType]:
+    """Returns how each policy's documents are understood, where some were looked at and something is odd, or
+    `is_full`."""
     steps = (
         (it.policy, [it.body, *(it.body.get(step, {}) for step in ("rollup", "archive"))]) for it in results
     )
     found = ((policy, body["fit"]) for policy, bodies in steps for body in bodies if body.get("fit"))
-    return [Text(printable(f"{policy}: {_fit(fit)}")) for policy, fit in found if fit["sampled"]]
+    told = ((policy, fit) for policy, fit in found if fit["sampled"] and (is_full or _is_odd(fit)))
+    return [Text(printable(f"{policy}: {_fit(fit)}")) for policy, fit in told]
+
+
+def _is_odd(fit: Body) -> bool:
+    """Returns whether some buckets do not fit, or values are not finite numbers."""
+    is_short = fit["buckets"] < fit["sampled"] or any(it < 1 for it in fit["finite"].values())
+    return is_short or not fit["readings"] or bool(fit.get("misfits"))
 
 
 def _fit(fit: Body) -> str:

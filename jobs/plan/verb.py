@@ -29,6 +29,7 @@ from bucketwise.jobs.core.fit import check_fit, require_fit
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.closing import in_future, plan_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import printable
@@ -373,7 +374,13 @@ def plan(call: Call, *, against: Against = None) -> Report:
         return _compare(call, against)
     open_executor = call.open_executor()
     results = perform(call, RUN, RunOptions(dry_run=True, open_executor=open_executor))
-    return Report(call.command, call.now, results, run_tables(results))
+    return Report(call.command, call.now, results, plan_tables(results))
+
+
+def plan_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `plan` prints: the tables of a run, as what it would do."""
+    tables = (in_future(it) if isinstance(it, Grid) else it for it in run_tables(results))
+    return [*tables, *plan_closing(results)]
 
 
 def _compare(call: Call, path: Path) -> Report:

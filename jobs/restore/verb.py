@@ -29,6 +29,7 @@ from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table, printable
 
@@ -169,7 +170,9 @@ def restore_tables(results: Sequence[Result]) -> list[RenderableType]:
         for result in results
         for it in result.body.get("missing", [])
     ]
-    return [job_table(JOB, results), *missing]
+    buckets, readings = (sum(it.body.get(key) or 0 for it in results) for key in ("buckets", "readings"))
+    what = f"{counted(buckets, 'bucket')} with {counted(readings, 'reading')} restored"
+    return [job_table(JOB, results), *missing, *closing(results, what)]
 
 
 def _missing(it: Body) -> str:

@@ -17,6 +17,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import AllowLarge, Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.lake import registering
+from bucketwise.jobs.output.closing import run_closing
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes, table_of
 from bucketwise.jobs.publish.verb import published
@@ -40,7 +41,8 @@ def run(
     followers = (*registering(call.settings.lake), *published(call.settings), WORTH)
     options = RunOptions(open_executor=open_executor, allow_large=allow_large, followers=followers)
     results = perform(call, RUN, options)
-    return Report(call.command, call.now, results, [*run_tables(results), *notes(results)])
+    tables = [*run_tables(results), *notes(results), *run_closing(results)]
+    return Report(call.command, call.now, results, tables)
 
 
 #: Summaries go last: their readings are archived by then.

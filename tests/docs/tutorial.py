@@ -19,6 +19,7 @@ PAGE = ROOT / "docs" / "tutorial.md"
 _VARIES = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)", "<instant>"),
     (r"[\d.]+ (?:k|M)?B\b", "<size>"),
+    (r"[\d.]+ s\b", "<time>"),
     (r"[0-9a-f]{16,}", "<digest>"),
     (r"file://\S+", "<store>"),
     (r"127\.0\.0\.1:\d+", "<host>"),
