@@ -156,14 +156,14 @@ class Suite:
 
     def restore(
         self,
-        to: str,
+        to: str | None = None,
         since: Instant | None = None,
         until: Instant | None = None,
         series: Series | None = None,
         **options: Any,
     ) -> Outcome:
         """Brings archived buckets back into a collection as they were. `options`: the others of the command,
-        such as `keep_for="7d"`."""
+        such as `keep_for="7d"`; `dry_run=True` counts what would be restored, and needs no `to`."""
         return self._do("restore", to=to, **_within(since, until), series=_pairs(series), **options)
 
     def readings(

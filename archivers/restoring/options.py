@@ -81,7 +81,8 @@ class RestoreOptions:
     `within`: every bucket with a reading in it. `series`: only those of these series, fields as text. `to`:
     the collection that they go to. `how`: what to do with several versions of a bucket. `pinned_until`: in
     the source they are pinned, so that no run deletes or archives them before then; None: until they are
-    released. `skip_damaged`: to leave out what the archive can't give."""
+    released. `skip_damaged`: to leave out what the archive can't give. `dry_run`: to count what would be
+    restored, whatever is in the target."""
 
     to: str
     within: TimeRange = EVER
@@ -89,6 +90,7 @@ class RestoreOptions:
     how: VersionHandling = MERGED
     pinned_until: datetime | None = None
     skip_damaged: bool = False
+    dry_run: bool = False
 
 
 def check_request(context: ArchiveContext, options: RestoreOptions) -> None:

@@ -10,11 +10,13 @@ from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.names import parse_commit
 from bucketwise.archivers.moving.archive import check_collections, check_kind
 from bucketwise.archivers.records.copies import CopyReceipts, names_of
 from bucketwise.archivers.records.online_heads import OnlineHeads
@@ -33,11 +35,18 @@ from bucketwise.archivers.restoring.put import (
     put,
     put_measurements,
 )
-from bucketwise.archivers.restoring.settle import RestoreReport, VersionSettler
-from bucketwise.archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
+from bucketwise.archivers.restoring.settle import RestoreReport, VersionSettler, plan_of
+from bucketwise.archivers.versions.history import (
+    Histories,
+    OfflineHistories,
+    OnlineHistories,
+    Version,
+    folds,
+    readings_of,
+)
 from bucketwise.archivers.versions.kept import KeptVersions, beside
 from bucketwise.archivers.versions.superseded import Superseded, incomplete
-from bucketwise.archivers.writes import archive_collections, archived_source, chunks
+from bucketwise.archivers.writes import archive_collections, archived_source, chunks, same_id
 from bucketwise.buckets.bson.cursor import prefetch
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
@@ -112,9 +121,12 @@ class OfflineCopies:
         for commit, error in incomplete(self._context.receipts, archive, span, self._context.known_fences):
             archive.on_damage(error, commit, None)
         manifests = archive.manifests(*span)
+        if options.dry_run:  # so that few names are kept
+            manifests = sorted(manifests, key=lambda it: it.first)
         for number, manifest in enumerate(manifests, 1):
             if (
                 manifest.timeseries is not None
+                and not options.dry_run
                 and timeseries.timeseries_options(database, options.to) is None
             ):
                 database.create_collection(options.to, timeseries=manifest.timeseries)
@@ -234,6 +246,8 @@ def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCo
     if policy.collection == options.to:
         until, how = options.pinned_until, options.how
         records = RestoreRecords(policy, context.receipts, context.deletions, context.pins, until, how)
+    if options.dry_run:
+        return _Preview(context, options, copies).report()
     note = records.settled if records else lambda _plans, _session: None
     target = Target(context.database, policy, options.to, context.guard, options.how, note)
     wanted = RestoreFilter(policy, options.within.start_ms, options.within.end_ms, options.series)
@@ -342,3 +356,84 @@ class _Restoring:
                 f"restored. The first has _id {extended_json(first)}: {reason}"
             )
         return self._report
+
+
+class _Preview:
+    """Counts what a restore into an empty collection would put there. Keeps 8 bytes for each bucket of the
+    commits that share a day with the one at hand, and for each of several versions."""
+
+    def __init__(self, context: ArchiveContext, options: RestoreOptions, copies: ArchivedCopies) -> None:
+        self._context, self._options, self._copies = context, options, copies
+        span = options.within.start_ms, options.within.end_ms
+        self._filter = RestoreFilter(context.policy, *span, options.series)
+        self._passed = _Passed(self._filter)
+        self._report = RestoreReport()
+        self._seen: list[tuple[str, NDArray[np.int64]]] = []  # the last day of a commit, and names in it
+        self._settled: set[int] = set()
+
+    def report(self) -> RestoreReport:
+        """Returns the counts. Raises as a restore does, whatever is in the target."""
+        self._copies.begin(self._options, self._filter)
+        commits = set()
+        for found in map(self._filter.of, self._copies.of(self._options, None, self._filter)):
+            if found.commit is not None and len(found.batch):
+                commits.add(found.commit)
+            self._add(found.batch, found.readings)
+            names = np.array([hash(same_id(it)) for it in found.batch.main.raw_ids], dtype=np.int64)
+            values, counts = np.unique(names, return_counts=True)
+            several = np.concatenate([values[counts > 1], self._names_beside(found.commit)])
+            met = np.flatnonzero(np.isin(names, several))
+            at = 0
+            for piece in chunks(found.batch):
+                self._context.check()
+                self._context.progress("buckets to restore", len(piece), found.share)
+                here = met[(met >= at) & (met < at + len(piece))] - at
+                self._settle(piece.take(sorted({*here.tolist(), *self._known(piece, found.policy)})), found)
+                at += len(piece)
+            self._note(found, names)
+        return replace(self._report, commits=len(commits), missing=self._copies.missing())
+
+    def _add(self, batch: Batch, readings: int, sign: int = 1) -> None:
+        self._report.buckets += sign * len(batch)
+        self._report.readings += sign * readings
+        self._report.overflow += sign * len(batch.extra)
+        self._report.bytes += sign * batch.size
+
+    def _names_beside(self, commit: str | None) -> NDArray[np.int64]:
+        """Returns the names of buckets that were counted, of commits that have a day in common with this
+        one, or with a later one: they come by their first day."""
+        name = None if commit is None else parse_commit(commit)
+        if name is not None:
+            self._seen = [(last, it) for last, it in self._seen if last >= name.first]
+        return np.concatenate([np.zeros(0, np.int64), *(it for _, it in self._seen)])
+
+    def _known(self, piece: Batch, policy: Policy) -> list[int]:
+        """Returns the buckets that are known to have other versions that count."""
+        histories, mode = self._copies.histories, self._options.how.mode
+        split = histories.split(piece, policy) if self._filter.is_part else []
+        return split if mode == Mode.merged else [*split, *histories.merged(piece, policy)]
+
+    def _note(self, found: MatchingBuckets, names: NDArray[np.int64]) -> None:
+        name = None if found.commit is None else parse_commit(found.commit)
+        self._seen.append(("9999" if name is None else name.last, names))
+        if found.commit is not None:
+            self._passed.until[found.commit] = found.until
+
+    def _settle(self, several: Batch, found: MatchingBuckets) -> None:
+        """Counts buckets of several versions once, as what would be put for them."""
+        if not len(several):
+            return
+        self._add(several, BucketSet(several, found.policy).readings, -1)
+        histories = self._copies.histories.of(several, found.policy, [])
+        new = {name: it for name, it in histories.items() if hash(name) not in self._settled}
+        self._settled |= set(map(hash, new))
+        for history, fold in zip(new.values(), folds([it.counting for it in new.values()]), strict=True):
+            for version, was_counted in zip(history.versions, self._passed.of(history.versions), strict=True):
+                if was_counted:
+                    self._add(version.bucket, readings_of([version]), -1)
+            plan = plan_of(history, [], fold, self._options.how)
+            if isinstance(plan, str):
+                raise BucketwiseError(f"_id {extended_json(history.last.bucket.main.decode_id(0))}: {plan}")
+            self._add(plan.final, readings_of([Version(plan.final, history.last.policy)]))
+            self._report.bytes += sum(map(len, plan.aside))
+            self._report.versions += len(plan.history.versions) - 1

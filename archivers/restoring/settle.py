@@ -123,7 +123,8 @@ IN_THE_WAY = "another document has the same _id, and was left unchanged. Restore
 
 @dataclass
 class RestoreReport:
-    """The buckets in the target, whether this restore put it there or an earlier one."""
+    """The buckets in the target, whether this restore put it there or an earlier one; of a dry run, those
+    that it would put."""
 
     buckets: int = 0
     readings: int = 0
@@ -131,6 +132,8 @@ class RestoreReport:
     pinned: int = 0  # of the buckets
     versions: int = 0  # older ones of these buckets: merged, left out, or put elsewhere
     missing: list[MissingBuckets] = field(default_factory=list)  # which the archive could not give
+    bytes: int = 0  # of a dry run: of BSON
+    commits: int = 0  # of a dry run: those that hold any of them
 
 
 @dataclass

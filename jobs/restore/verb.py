@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
@@ -31,11 +31,16 @@ from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table, printable
+from bucketwise.jobs.output.tables import job_table, printable, size
 
 Body = dict[str, Any]
 
-To = Annotated[str, typer.Option("--to", metavar="COLLECTION", help="Target collection.")]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="COLLECTION", help="Target collection; required but to count.")
+]
+
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would be restored. Writes nothing.")]
 
 
 Versions = Annotated[
@@ -82,7 +87,7 @@ SkipDamaged = Annotated[
 def restore(
     call: Call,
     *,
-    to: To,
+    to: To = None,
     since: Since = None,
     until: Until = None,
     series: Series = None,
@@ -90,6 +95,7 @@ def restore(
     versions_to: VersionsTo = None,
     keep_for: KeepFor = None,
     skip_damaged: SkipDamaged = False,
+    dry_run: DryRun = False,
 ) -> Report:
     """Bring archived buckets back.
 
@@ -102,13 +108,22 @@ def restore(
     asked = parse_range(since, until)
     wanted = parse_series(series)
     policy = one_policy(call)
+    if to is None and not dry_run:
+        raise UsageError("restore needs --to COLLECTION, or --dry-run to count what it would restore")
     within = asked.of([policy], call.now)
-    pinned_until = None if keep_for is None else _pinned_until(call, policy, to, keep_for)
+    target = to or f"{policy.collection}_restored"
+    pinned_until = None if keep_for is None else _pinned_until(call, policy, target, keep_for)
+    how = VersionHandling(versions, versions_to)
     with call.database() as database:
-        _confirm(call, database, to)
-        how = VersionHandling(versions, versions_to)
-        step = restore_step(RestoreOptions(to, within(policy), wanted, how, pinned_until, skip_damaged))
-        results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
+        if not dry_run:
+            _confirm(call, database, target)
+        step = restore_step(
+            RestoreOptions(target, within(policy), wanted, how, pinned_until, skip_damaged, dry_run)
+        )
+        options = RunOptions(within, dry_run=dry_run)
+        results = Runner.of(call, database, [step], options).run_all([policy])
+    if dry_run:
+        return Report(call.command, call.now, results, list(_preview_lines(results)))
     return Report(call.command, call.now, results, restore_tables(results))
 
 
@@ -153,9 +168,12 @@ def restore_step(options: RestoreOptions) -> Step:
     def do(turn: Turn) -> StepResult:
         report = archive_of(turn.context).restore(replace(options, within=turn.within))
         counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
+        missing = [it._asdict() for it in report.missing]
+        if options.dry_run:
+            counts |= {"bytes": report.bytes, "commits": report.commits, "versions": report.versions}
+            return StepResult({**counts, "missing": missing}, LEFT_SOMETHING if missing else 0)
         until = options.pinned_until if report.pinned else None
         pinned = {"pinned": report.pinned, "pinned_until": until}
-        missing = [it._asdict() for it in report.missing]
         body = {"to": options.to, **counts, "versions": report.versions, **pinned, "missing": missing}
         return StepResult(body, LEFT_SOMETHING if missing else 0)
 
@@ -165,14 +183,30 @@ def restore_step(options: RestoreOptions) -> Step:
 
 def restore_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `restore` prints: counts, and what the archive could not give."""
-    missing = [
+    buckets, readings = (sum(it.body.get(key) or 0 for it in results) for key in ("buckets", "readings"))
+    what = f"{counted(buckets, 'bucket')} with {counted(readings, 'reading')} restored"
+    return [job_table(JOB, results), *_missing_lines(results), *closing(results, what)]
+
+
+def _preview_lines(results: Sequence[Result]) -> Iterator[RenderableType]:
+    """Yields what a dry run prints: a sentence."""
+    for result in results:
+        if result.error is None:
+            body = result.body
+            held = f"{body['buckets']:,} buckets with {body['readings']:,} readings"
+            place = f", from {body['commits']:,} commits" if body["commits"] else ""
+            yield Text(
+                f"{result.policy}: would restore {held}, {size(body['bytes'])}{place}. Nothing was written"
+            )
+    yield from _missing_lines(results)
+
+
+def _missing_lines(results: Sequence[Result]) -> list[Text]:
+    return [
         Text(printable(f"{result.policy}: missing: {_missing(it)}"), style="bold red")
         for result in results
         for it in result.body.get("missing", [])
     ]
-    buckets, readings = (sum(it.body.get(key) or 0 for it in results) for key in ("buckets", "readings"))
-    what = f"{counted(buckets, 'bucket')} with {counted(readings, 'reading')} restored"
-    return [job_table(JOB, results), *missing, *closing(results, what)]
 
 
 def _missing(it: Body) -> str:
@@ -191,6 +225,7 @@ JOB = Job(
         "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --to iot --keep-for 30d",
         "bucketwise restore -p ticks --to ticks_back --versions all --versions-to ticks_older",
         "bucketwise restore -p ticks --to ticks_back --skip-damaged --json",
+        "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --dry-run",
     ),
     title="Restore",
     columns=("to", "buckets", "readings", "overflow", "versions", "pinned", "pinned_until"),

@@ -197,6 +197,10 @@ class Cycle:
             context, series_of, Erasure(self.policy, series, within, "case 17"), ErasureFacts()
         )
 
+    def preview(self, **asked: Any) -> RestoreReport:
+        """What a restore into an empty collection would put there."""
+        return archive_of(self.context()).restore(RestoreOptions("nowhere", dry_run=True, **asked))
+
     def restore(
         self,
         to: str = "back",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -58,7 +59,10 @@ def test_slots_are_merged_one_by_one(cycle: Cycle) -> None:
     second["p"]["3"] = None
     third = hours({0: 0.5}, note="later")
     archive(cycle, first, second, third, hours({1: 1.0}, hour=4))
+    told = cycle.preview()
     report = cycle.restore("back")
+    assert replace(told, bytes=0, commits=0) == report
+    assert told.bytes == sum(map(len, raw_documents(cycle.database, "back")))
     wanted = {**hours({3: 1.0, 5: 7, 7: float("nan"), 9: 4.0, 0: 0.5}, unit="C"), "note": "later"}
     back = raw_documents(cycle.database, "back")
     assert back == sorted([encode(wanted), encode(hours({1: 1.0}, hour=4))])
@@ -80,8 +84,11 @@ def original(document: bytes) -> bytes:
 def test_all_versions_come_back_as_they_were(cycle: Cycle) -> None:
     """Beside each other; or the older ones elsewhere."""
     raw = archive(cycle, hours({3: 1.0, 5: 2.0}), hours({5: 7}), hours({0: 0.5}))
+    told = cycle.preview(how=VersionHandling(Mode.all))
     report = cycle.restore("back", how=VersionHandling(Mode.all))
     assert (report.buckets, report.readings, report.versions) == (1, 1, 2)
+    assert replace(told, bytes=0, commits=0) == report
+    assert told.bytes == sum(map(len, raw_documents(cycle.database, "back")))
     back = {len(encode(it)): encode(it) for it in cycle.database["back"].find()}
     assert sorted(back.values(), key=len)[0] == raw[2]
     older = sorted((it for it in raw_documents(cycle.database, "back") if it != raw[2]), key=versioned)

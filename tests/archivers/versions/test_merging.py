@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -68,7 +69,9 @@ def test_a_run_after_one_that_merged_writes_nothing(cycle: Cycle) -> None:
 def test_restores_of_what_was_merged(cycle: Cycle) -> None:
     raw = archive(cycle, hours({3: 1.0}), hours({1: 1.0}, hour=4), hours({3: 7}))
     merged, other = encode(hours({3: 7})), raw[1]
+    told = cycle.preview()
     report = cycle.restore("back")
+    assert replace(told, bytes=0) == report
     assert raw_documents(cycle.database, "back") == sorted([merged, other])
     assert (report.buckets, report.readings, report.versions) == (2, 2, 0)
     for mode in (Mode.latest, Mode.merged, Mode.latest):

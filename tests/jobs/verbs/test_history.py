@@ -6,6 +6,8 @@ import tomllib
 from typing import Any
 
 import pytest
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
 
 from bucketwise.config.load import load
 from bucketwise.config.written import resolved, settings_toml
@@ -79,6 +81,39 @@ class TestCommits:
         ):
             told = place("commits", "-p", "ticks", "--since", since, "--until", until, "--json")
             assert len(told.json["policies"][0]["commits"]) == count, (since, until)
+
+
+@pytest.mark.process
+class TestDryRuns:
+    @pytest.mark.after("run")
+    @pytest.mark.parametrize("policy", ["ticks", "iot"])
+    @pytest.mark.parametrize("span", [(), ("--since", "2018-06-30T01:00:30", "--until", "2018-06-30T02:00")])
+    def test_a_restore_is_counted_and_nothing_is_written(
+        self, place: Place, policy: str, span: tuple[str, ...]
+    ) -> None:
+        before = place.everything()
+        counted = place("restore", "-p", policy, *span, "--dry-run", "--json")
+        assert counted.code == 0
+        assert place.everything() == before
+        told = counted.policy(policy)
+        done = place("restore", "-p", policy, *span, "--to", "back", "--json").policy(policy)
+        assert [told[it] for it in ("buckets", "readings")] == [done[it] for it in ("buckets", "readings")]
+        restored = sum(len(it.raw) for it in raw_of(place, "back"))
+        assert (told["bytes"], told["commits"]) == (restored, int(policy == "ticks"))
+        text = place("restore", "-p", policy, *span, "--dry-run").out
+        assert (
+            f"{policy}: would restore {told['buckets']:,} buckets with {told['readings']:,} readings" in text
+        )
+        assert text.rstrip().endswith("Nothing was written")
+
+    def test_without_one_a_target_is_needed(self, untouched: Place) -> None:
+        ran = untouched("restore", "-p", "ticks")
+        assert (ran.code, "restore needs --to COLLECTION, or --dry-run" in ran.err) == (2, True)
+
+
+def raw_of(place: Place, collection: str) -> list[Any]:
+    raw = CodecOptions(document_class=RawBSONDocument)
+    return list(place.database.get_collection(collection, codec_options=raw).find())
 
 
 def test_the_settings_as_toml_are_what_is_told(tmp_path: Any) -> None:
