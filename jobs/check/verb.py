@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
 
@@ -43,6 +45,9 @@ from bucketwise.rollups.statistics import columns_of, statistics_of
 from bucketwise.rollups.summaries import documents
 
 Document = dict[str, Any]
+#: Summaries that start so close to one another are neighbours: no level is finer.
+_WINDOW = timedelta(minutes=5)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def gained(database: Database[Document], policy: Policy) -> Iterator[Finding]:
@@ -50,18 +55,13 @@ def gained(database: Database[Document], policy: Policy) -> Iterator[Finding]:
     for level in levels_of(policy):
         collection = database.get_collection(level.collection, codec_options=documents.OPTIONS)
         for name, keys in _told(policy).items():
-            first = _first(collection, {f"{name}.count": {"$gt": 0}})
-            if first is None:
-                continue
-            told = documents.value_at(first, name)
-            for since, lacking in _since(collection, name, [key for key in keys if key not in told]).items():
-                yield Finding(
-                    "statistics-since",
-                    policy.name,
-                    f"{level.collection}, {name}",
-                    "ok",
-                    _text(since, lacking),
-                )
+            summaries = _Summaries(collection, name)
+            first = summaries.at(None)
+            told = {} if first is None else documents.value_at(first, name)
+            lacking = [key for key in keys if key not in told] if first is not None else []
+            for since, some in summaries.since(first, lacking).items():
+                place = f"{level.collection}, {name}"
+                yield Finding("statistics-since", policy.name, place, "ok", _text(since, some))
 
 
 def _told(policy: Policy) -> dict[str, list[str]]:
@@ -72,19 +72,44 @@ def _told(policy: Policy) -> dict[str, list[str]]:
     }
 
 
-def _since(collection: Collection[Document], name: str, keys: list[str]) -> dict[int | None, list[str]]:
-    """Returns the keys by when the first summary begins that tells them (milliseconds); None: no one does."""
-    found: dict[int | None, list[str]] = {}
-    for key in keys:
-        first = _first(collection, {f"{name}.{key}": {"$exists": True}})
-        found.setdefault(None if first is None else to_ms(first["start"]), []).append(key)
-    return found
+@dataclass(frozen=True)
+class _Summaries:
+    """The summaries of a level that have numbers of a value field. Each question goes by the index of
+    starts, so that none reads its way through the years."""
 
+    collection: Collection[Document]
+    name: str
 
-def _first(collection: Collection[Document], query: Mapping[str, Any]) -> Document | None:
-    return collection.find_one(
-        {"_id.series": {"$exists": True}, **query}, sort=[("start", 1)], collation=SIMPLE
-    )
+    def at(self, start: datetime | None, order: int = 1) -> Document | None:
+        """Returns the first one that starts at this instant or later; None: the first of all, or the last
+        where `order` is -1."""
+        query: Document = {"_id.series": {"$exists": True}, f"{self.name}.count": {"$gt": 0}}
+        if start is not None:
+            query["start"] = {"$gte": start}
+        return self.collection.find_one(query, sort=[("start", order)], collation=SIMPLE)
+
+    def since(self, first: Document | None, keys: list[str]) -> dict[int | None, list[str]]:
+        """Returns these keys, which the first one lacks, by the start from which on they are told
+        (milliseconds); None: the last one lacks them too."""
+        found: dict[int | None, list[str]] = {}
+        last = self.at(None, -1) if keys else None
+        for key in keys:
+            is_told = last is not None and key in documents.value_at(last, self.name)
+            start = self._begin(first, last, key) if is_told and first and last else None
+            found.setdefault(start, []).append(key)
+        return found
+
+    def _begin(self, lacking: Document, telling: Document, key: str) -> int:
+        """Returns the start of the first one that tells a key, by halves: earlier ones don't."""
+        low, high = lacking["start"], telling["start"]
+        while high - low > _WINDOW:
+            between = self.at(low + (high - low) / 2)
+            if between is None or between["start"] >= high or key in documents.value_at(between, self.name):
+                high = low + (high - low) / 2
+            else:
+                low = between["start"]
+        after = self.at(low + _MILLISECOND)
+        return to_ms((after or telling)["start"])
 
 
 def _text(since: int | None, keys: list[str]) -> str:

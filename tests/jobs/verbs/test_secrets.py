@@ -144,7 +144,8 @@ def planted(
 RANGE = ("--since", "2018-06-30", "--until", "2018-07-01")
 VERBS: list[tuple[str, ...]] = [
     ("advise", "ticks", "--no-candidates"), ("remodel", "ticks", "--to", "slots", "--into", "again"),
-    ("check",), ("plan",), ("plan", "--against", "new.toml"), ("rollup",), ("archive",), ("run",),
+    ("check",), ("config", "show"), ("plan",), ("plan", "--against", "new.toml"), ("rollup",),
+    ("archive",), ("run",),
     ("lake", "sync"), ("verify",), ("drill",),
     ("audit", "--html", "audit.html"), ("status",), ("stats",), ("summarize", "-p", "ticks", *RANGE),
     ("query", "FROM ticks, ticks_hourly, ticks_coverage LIMIT 1"), ("query", "FROM ticks", "--explain"),
