@@ -150,10 +150,12 @@ def known_worth(context: ArchiveContext) -> Worth | None:
 
 def index_before(live: CollectionSize, removed: int) -> int:
     """Returns how large the indexes would be: larger in proportion to the documents, as far as they hold
-    entries; and as large as they are at least, since their files do not shrink."""
+    entries; and as large as they are at least, since their files do not shrink. Of a few documents their
+    pages tell little: entries take no more than the documents."""
     if not live.data:
         return live.indexes
-    return max(live.indexes, live.index_used + live.index_entries * removed // live.data)
+    entries = min(live.index_entries, live.data)
+    return max(live.indexes, live.index_used + entries * removed // live.data)
 
 
 def monthly(spans: Sequence[tuple[int, int, int]]) -> int | None:
@@ -171,7 +173,7 @@ def _recent(start: int, end: int, size: int, *, since: int) -> float:
     """Returns the bytes of a span that lie after an instant."""
     if start >= since:
         return size
-    return size * max(0, end - since) / (end - start)
+    return size * (end - since) / (end - start) if end > since else 0
 
 
 def _summaries(

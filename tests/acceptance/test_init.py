@@ -46,6 +46,10 @@ def test_every_reading_is_read(
     assert {it["collection"]: it["model"] is not None for it in ran.json["collections"]} == dict.fromkeys(
         kinds, True
     )
+    # Six documents of one slot each, of six rigs: nothing tells how far its slots reach, so that it asks.
+    asked = {it["collection"] for it in ran.json["collections"] if it.get("asked")}
+    assert asked == ({"hours"} if origin.name == "skab" else set())
+    kinds = [it for it in kinds if it not in asked]
     for kind in kinds:
         assert call("readings", "-p", kind, "-o", f"{kind}.csv").code == 0
         found = read(tmp_path / f"{kind}.csv")

@@ -31,7 +31,7 @@ Document = dict[str, Any]
 Moment = Literal["before", "after", "lost", "goes on"]
 T = TypeVar("T")
 _CODEC: CodecOptions[Document] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
-_IGNORED = {"hello", "ismaster", "isMaster", "endSessions", "killCursors", "ping"}
+_IGNORED = {"hello", "ismaster", "isMaster", "endSessions", "killCursors", "ping", "collStats"}
 #: What is done to the files of a store, by the function of `os` that does it.
 _FILE_OPERATIONS = {
     "mkdir": "make folder",
@@ -345,6 +345,8 @@ def _detail(collection: str, command: Document) -> str:
             return str(kind)
         if "lineage.done" in change.get("$set", {}):
             return "lineage"
+        if kind == "last":  # of the receipts
+            return "deleted"
         if "$setOnInsert" in change or kind in ("heads", "collections", "dropped", "moved", "lake"):
             return kind or "policy"
         if "lake" in {**change.get("$set", {}), **change.get("$unset", {})}:

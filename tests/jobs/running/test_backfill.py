@@ -13,7 +13,7 @@ from tests.jobs.states import after
 
 Document = dict[str, Any]
 FIRST, DAYS = datetime(2018, 3, 10, tzinfo=UTC), 60
-RANGE = ("--since", "2018-03-10", "--until", "2018-05-09")
+RANGE = ("--since", "2018-03-10T00:00Z", "--until", "2018-05-09T00:00Z")
 SLICES = (*RANGE, "--slices", "10d")
 POLICY = """
 [policies.it]
@@ -122,9 +122,9 @@ def test_a_killed_one_goes_on_where_it_stopped(place: Place, through: bool) -> N
 @pytest.mark.parametrize(
     ("then", "before"),
     [
-        (("--since", "2018-03-10", "--until", "2018-05-09", "--slices", "5d"), 2),
-        (("--since", "2018-03-10", "--until", "2018-05-08", "--slices", "10d"), 0),
-        (("--since", "2018-03-11", "--until", "2018-05-09", "--slices", "10d"), 0),
+        (("--since", "2018-03-10T00:00Z", "--until", "2018-05-09T00:00Z", "--slices", "5d"), 2),
+        (("--since", "2018-03-10T00:00Z", "--until", "2018-05-08T00:00Z", "--slices", "10d"), 0),
+        (("--since", "2018-03-11T00:00Z", "--until", "2018-05-09T00:00Z", "--slices", "10d"), 0),
     ],
     ids=["other slices", "another end", "another beginning"],
 )
