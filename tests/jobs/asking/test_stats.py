@@ -50,7 +50,11 @@ def test_what_a_run_removes_is_told(place: Place) -> None:
         assert told["now"]["data_bytes"] == 0
         assert told["before"]["data_bytes"] == data[name]
         assert told["before"]["store_bytes"] == told["before"]["summary_bytes"] == 0
-        assert {key: told[key] for key in ran.policy(name)["worth"]} == ran.policy(name)["worth"]
+        worth = ran.policy(name)["worth"]
+        for it in (worth, told):  # what an index takes on disk changes with the server's next checkpoint
+            assert it["now"].pop("summary_bytes") > 0
+            assert it["forecast"].pop("with") > 0
+        assert {key: told[key] for key in worth} == worth
     ticks, iot = stats(place, "ticks"), stats(place, "iot")
     assert ticks["now"]["store_bytes"] == ran.policy("ticks")["archive"]["bytes"] > 0
     assert iot["now"]["store_bytes"] > sizes(place, "iot_archive") > 0
