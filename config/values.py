@@ -9,7 +9,7 @@ from datetime import timedelta
 from math import inf
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
 from bucketwise.config.amounts import (
@@ -139,6 +139,7 @@ def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
+_TEXT = {"type": "string"}
 List = Annotated[tuple[T, ...], Field(strict=False)]
 Duration = Annotated[timedelta, _duration()]
 PositiveDuration = Annotated[timedelta, _duration(*_ABOVE_ZERO)]
@@ -150,8 +151,8 @@ DayOrForever = Annotated[timedelta | None, _duration(_DAY, _BELOW_A_DAY, f'{_A_D
 #: MongoDB tells the times of members in whole seconds.
 Lag = Annotated[timedelta | None, _duration(_SECOND, *_LOW_LAG)]
 Batch = Annotated[timedelta | None, AfterValidator(_batch), _duration(*_ABOVE_ZERO), BeforeValidator(_batch)]
-Size = Annotated[ByteSize, BeforeValidator(_size)]
-Share = Annotated[float, BeforeValidator(_share)]
+Size = Annotated[ByteSize, BeforeValidator(_size), WithJsonSchema(_TEXT)]
+Share = Annotated[float, BeforeValidator(_share), WithJsonSchema(_TEXT)]
 #: A number, or a share such as "20%"; None: no limit.
 Limit = Annotated[int | str | None, BeforeValidator(_limit)]
 #: One field, or several whose values make one.
@@ -165,7 +166,10 @@ WindowText = Annotated[str, _parsed_by(parse_window)]
 SlotText = Annotated[str, _parsed_by(check_slot)]
 SpanText = Annotated[str, _parsed_by(check_span)]
 FirstSlot = Annotated[int, _within(0, 1, "slots are counted from 0 or from 1", "write 0 or 1")]
-Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]
+_SOME_TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+Secrets = Annotated[
+    tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets), WithJsonSchema(_SOME_TEXTS)
+]
 
 _A_LOCK = ("files are locked for 1 to 36500 days", "write how many days each has to stay")
 LockDays = Annotated[int, _within(1, 36_500, *_A_LOCK)]

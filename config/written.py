@@ -112,9 +112,9 @@ def _resolved(value: Any) -> Any:
             if it is not None or (name in value.model_fields_set and _is_duration(type(value), name))
         }
     if isinstance(value, dict):
-        return {key: _resolved(it) for key, it in value.items()}
+        return {key: _inner(it) for key, it in value.items()}
     if isinstance(value, list | tuple):
-        return [it if isinstance(it, float) else _resolved(it) for it in value]
+        return [_inner(it) for it in value]
     if isinstance(value, SecretStr):
         return hide_in_url(value.get_secret_value()) if "://" in value.get_secret_value() else HIDDEN
     if isinstance(value, timedelta):
@@ -124,6 +124,10 @@ def _resolved(value: Any) -> Any:
     if isinstance(value, float):  # a share is the only one that stands alone
         return f"{value * 100:.9g}%"
     return value if isinstance(value, bool | int | str) else str(value)
+
+
+def _inner(value: Any) -> Any:
+    return value if isinstance(value, float) else _resolved(value)
 
 
 def _is_duration(table: type[Table], name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.load import DEFAULT_PATH, OVERRIDES, expand, settings_in
 from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ProblemReport
+from bucketwise.config.schema import FILE_NAME, policy_file_schema
 from bucketwise.config.tables import MongoDB
 from bucketwise.jobs.check.checks import check_policy
 from bucketwise.jobs.check.services import check_server
@@ -71,7 +73,8 @@ def init(call: Call, uri: URI, collections: Collections = None, *, output: Outpu
 
     Looks at a bounded sample of each collection and writes a policy with its bucket model, the reasons for
     it, and questions where documents don't tell. Nothing is deleted by what it writes: archive.delete is
-    false. It needs no policy file, never writes over a file, and shows what `check` finds.
+    false. It needs no policy file, never writes over a file, and shows what `check` finds. Beside it lies the
+    JSON Schema of policy files, for editors, if there is none yet.
     """
     if call.config is not None or call.names:
         raise UsageError(
@@ -237,6 +240,7 @@ def survey(call: Call, mongodb: MongoDB, names: Sequence[str], output: Path | No
             results = [_checked(database, settings, name) for name in settings.policies]
     if output is not None:
         _write(output, text)
+        _write_schema(output.with_name(FILE_NAME))
     left_out = [it for it in guesses if it.policy is None and it.collection in names]
     return Report(
         call.command,
@@ -282,6 +286,12 @@ def _checked(database: Database[Document], settings: Settings, name: str) -> Res
     found = check_policy(database, policy, OWN_COLLECTIONS)
     fit = None if found.fit is None else fit_body(found.fit, policy, found.misfits)
     return Result(name, body={"findings": [finding_body(it) for it in found.findings], "fit": fit})
+
+
+def _write_schema(path: Path) -> None:
+    """Makes the file that the policy file names for editors; one that is there stays."""
+    if not path.exists() and not path.is_symlink():
+        _write(path, json.dumps(policy_file_schema(), indent=2, ensure_ascii=False) + "\n")
 
 
 def _write(output: Path, text: str) -> None:

@@ -20,6 +20,7 @@ from bucketwise.config.checks.policy import check_policy
 from bucketwise.config.models import LAYOUT_KEYS, fields_of, layout_of
 from bucketwise.config.policies import Archive, Policy, Rollup
 from bucketwise.config.problems import Problem, ProblemReport
+from bucketwise.config.schema import DIRECTIVE
 from bucketwise.config.written import toml_key, toml_value
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.output.tables import printable
@@ -155,6 +156,7 @@ def config_text(guesses: Iterable[Guess], database: str, store: str, written: st
     """Returns the policy file. `store`: URL of the archive; `written`: when, for people."""
     guesses = list(guesses)
     lines = [
+        DIRECTIVE,
         *_comment(f"Written by `bucketwise init` at {written} from samples of the documents."),
         *_comment("A line that begins with `# ?` is a question that they did not answer."),
         "",

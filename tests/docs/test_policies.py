@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import types
 import typing
 from datetime import timedelta
@@ -29,6 +30,7 @@ from bucketwise.config.policies import (
     RollupLevel,
     ValueField,
 )
+from bucketwise.config.schema import DIRECTIVE, policy_file_schema
 from bucketwise.config.tables import (
     Drill,
     Lake,
@@ -45,6 +47,8 @@ from bucketwise.config.tables import (
     Workers,
 )
 from bucketwise.config.times import format_duration
+from bucketwise.config.written import resolved
+from tests.config.schemas import faults
 from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section
 
 PAGE = ROOT / "docs" / "policies.md"
@@ -81,10 +85,24 @@ TABLES: dict[str, type[Table]] = {
 
 @pytest.mark.parametrize("block", blocks_in("toml"), ids=str)
 def test_policy_files_load(block: Block, tmp_path: Path) -> None:
-    assert block.marks in ((), ("excerpt",))
+    assert block.marks in ((), ("excerpt",), ("schema",))
     path = tmp_path / "bucketwise.toml"
-    path.write_text(HEAD * ("excerpt" in block.marks) + block.text)
-    assert load(path, ENVIRONMENT).policies
+    text = HEAD * ("excerpt" in block.marks) + block.text
+    if "schema" in block.marks:
+        assert text == f"{DIRECTIVE}\n"
+        return
+    path.write_text(text)
+    settings = load(path, ENVIRONMENT)
+    assert settings.policies
+    assert faults(tomllib.loads(text)) == []
+    assert faults(resolved(settings)) == [], "as `config show` prints it"
+
+
+def test_the_schema_explains_every_key() -> None:
+    schema = policy_file_schema()
+    tables = [schema, *schema["definitions"].values()]
+    bare = [key for it in tables for key, said in it["properties"].items() if "description" not in said]
+    assert set(bare) <= {*schema["properties"], "redis"}, "tables have sections of their own"
 
 
 @pytest.mark.parametrize("heading", TABLES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 import uuid
@@ -14,8 +15,10 @@ import pytest
 from pymongo import MongoClient
 
 from bucketwise.config.load import settings_in
+from bucketwise.config.schema import DIRECTIVE, FILE_NAME, policy_file_schema
 from bucketwise.jobs.core.subject import Inspector
 from tests.archivers import builders
+from tests.config.schemas import faults
 from tests.jobs.command import CommandLine, Ran
 from tests.jobs.counting import Counts
 from tests.jobs.place import Db, Place
@@ -72,7 +75,10 @@ def test_a_first_file(bare: Place) -> None:
         "bucketwise check, and bucketwise plan",
     ):
         assert fragment in ran.out
-    assert {it.name for it in bare.folder.iterdir()} == {"bucketwise.toml"}
+    assert {it.name for it in bare.folder.iterdir()} == {"bucketwise.toml", FILE_NAME}
+    assert text.startswith(f"{DIRECTIVE}\n")
+    assert json.loads((bare.folder / FILE_NAME).read_text()) == policy_file_schema()
+    assert faults(found) == []
     Path(urlsplit(found["store"]["url"]).path).mkdir()
     for verb in ("check", "plan", "run", "audit"):
         assert bare(verb).code == 0, verb
