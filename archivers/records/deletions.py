@@ -312,9 +312,10 @@ def _removed(receipts: Receipts, what: str) -> int | None:
     return max(0, int(removed.get(what, 0))) if removed.get("since") == 1 else None
 
 
-def subtract_restored(receipts: Receipts, restored: Batch, session: ClientSession) -> None:
-    """Notes, in the transaction that makes deleted buckets live again, that these are not removed."""
-    back = {"removed.buckets": -len(restored), "removed.bytes": -restored.size}
+def subtract_restored(receipts: Receipts, buckets: int, size: int, session: ClientSession) -> None:
+    """Notes, in the transaction that makes so many deleted buckets of `size` bytes live again, that these are
+    not removed."""
+    back = {"removed.buckets": -buckets, "removed.bytes": -size}
     receipts.collection.update_one({"_id": receipts.identity(LAST)}, {"$inc": back}, session=session)
 
 

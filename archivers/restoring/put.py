@@ -270,9 +270,9 @@ class RestoreRecords:
         self, manifest: Manifest, held: SectionBuckets, chosen: Indices, session: ClientSession
     ) -> None:
         """Records that chosen buckets of a section are live again, and pins them, in a transaction."""
-        self._set_live(manifest, held.positions[chosen], True, session)
+        gone = self._set_live(manifest, held.positions[chosen], True, session) > 0
         restored = held.batch.take(chosen)
-        subtract_restored(self.receipts, restored, session)
+        subtract_restored(self.receipts, int(gone.sum()), int(restored.sizes[gone].sum()), session)
         self.pins.put(restored, self.until, session)
 
     def superseded(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
@@ -281,22 +281,29 @@ class RestoreRecords:
 
     def _set_live(
         self, manifest: Manifest, chosen: Indices, is_live: NDArray[np.bool_] | bool, session: ClientSession
-    ) -> None:
+    ) -> NDArray[np.int64]:
+        """Returns what has changed, (n,): 1 where the bucket was deleted and is live again, -1 where it was
+        live, else 0."""
         live = self.receipts.live(manifest.commit, manifest.buckets, session)
+        before = live[chosen].astype(np.int64)
         live[chosen] = is_live
         self.receipts.set_live(manifest.commit, live, {}, session)
+        changed: NDArray[np.int64] = live[chosen] - before
+        return changed
 
     def online(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
         """Records that chosen buckets of an online archive are live again, and pins them, in a
         transaction."""
         restored = batch.take(chosen)
+        live = self.receipts.copied(restored.main.ids, session)
+        gone = np.array([raw_id not in live for raw_id in restored.main.raw_ids], dtype=np.bool_)
         heads = OnlineHeads(self.receipts.collection.database, self.policy).subtracted(restored, session)
         if heads:
             self.deletions.record_of_copies(RESTORED, {"buckets": len(restored), **heads}, session)
         ids = restored.main.ids
         facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
         self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
-        subtract_restored(self.receipts, restored, session)
+        subtract_restored(self.receipts, int(gone.sum()), int(restored.sizes[gone].sum()), session)
         self.pins.put(restored, self.until, session)
 
     def settled(self, plans: list[Plan], session: ClientSession) -> None:
@@ -310,17 +317,20 @@ class RestoreRecords:
                 is_live = self.how.mode == Mode.merged or version is plan.history.last
                 if version.commit is not None:
                     commits.setdefault(version.commit.commit, []).append((version, is_live))
+        buckets = size = 0
         for found in commits.values():
             positions = np.array([version.position for version, _ in found], dtype=np.int64)
             live = np.array([is_live for _, is_live in found], dtype=np.bool_)
             assert found[0][0].commit is not None
-            self._set_live(found[0][0].commit, positions, live, session)
+            changed = self._set_live(found[0][0].commit, positions, live, session)
+            buckets += int(changed.sum())
+            size += int(changed @ np.array([version.bucket.size for version, _ in found]))
         if plans and plans[0].history.last.commit is None:
             whole = Batch.concat([plan.final for plan in plans])
             self.online(whole, np.arange(len(whole)), session)
         elif plans:
             last = Batch.concat([plan.history.last.bucket for plan in plans])
-            subtract_restored(self.receipts, last, session)
+            subtract_restored(self.receipts, buckets, size, session)
             self.pins.put(last, self.until, session)
 
 

@@ -16,7 +16,6 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import DamagedError
-from bucketwise.archivers.format.names import parse_commit
 from bucketwise.archivers.moving.archive import check_collections, check_kind
 from bucketwise.archivers.records.copies import CopyReceipts, names_of
 from bucketwise.archivers.records.online_heads import OnlineHeads
@@ -48,7 +47,7 @@ from bucketwise.archivers.versions.kept import KeptVersions, beside
 from bucketwise.archivers.versions.superseded import Superseded, incomplete
 from bucketwise.archivers.writes import archive_collections, archived_source, chunks, same_id
 from bucketwise.buckets.bson.cursor import prefetch
-from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.selectors import extended_json, selector_query
 from bucketwise.buckets.fields.times import as_ms
@@ -121,8 +120,6 @@ class OfflineCopies:
         for commit, error in incomplete(self._context.receipts, archive, span, self._context.known_fences):
             archive.on_damage(error, commit, None)
         manifests = archive.manifests(*span)
-        if options.dry_run:  # so that few names are kept
-            manifests = sorted(manifests, key=lambda it: it.first)
         for number, manifest in enumerate(manifests, 1):
             if (
                 manifest.timeseries is not None
@@ -359,39 +356,44 @@ class _Restoring:
 
 
 class _Preview:
-    """Counts what a restore into an empty collection would put there. Keeps 8 bytes for each bucket of the
-    commits that share a day with the one at hand, and for each of several versions."""
+    """Counts what a restore into an empty collection would put there. Keeps 8 bytes for each bucket of an
+    offline archive, and reads it a second time only where some buckets have several versions."""
 
     def __init__(self, context: ArchiveContext, options: RestoreOptions, copies: ArchivedCopies) -> None:
         self._context, self._options, self._copies = context, options, copies
         span = options.within.start_ms, options.within.end_ms
         self._filter = RestoreFilter(context.policy, *span, options.series)
-        self._passed = _Passed(self._filter)
         self._report = RestoreReport()
-        self._seen: list[tuple[str, NDArray[np.int64]]] = []  # the last day of a commit, and names in it
-        self._settled: set[int] = set()
+        self._waiting: dict[int, list[bytes]] = {}  # versions met of buckets of which others are to come
 
     def report(self) -> RestoreReport:
         """Returns the counts. Raises as a restore does, whatever is in the target."""
         self._copies.begin(self._options, self._filter)
         commits = set()
-        for found in map(self._filter.of, self._copies.of(self._options, None, self._filter)):
+        names, known = [_names(Docs.none())], [_names(Docs.none())]
+        for found in self._found():
             if found.commit is not None and len(found.batch):
                 commits.add(found.commit)
+            if found.commit is not None or self._options.how.mode == Mode.all:  # else each `_id` comes once
+                names.append(_names(found.batch.main))
             self._add(found.batch, found.readings)
-            names = np.array([hash(same_id(it)) for it in found.batch.main.raw_ids], dtype=np.int64)
-            values, counts = np.unique(names, return_counts=True)
-            several = np.concatenate([values[counts > 1], self._names_beside(found.commit)])
-            met = np.flatnonzero(np.isin(names, several))
-            at = 0
-            for piece in chunks(found.batch):
-                self._context.check()
-                self._context.progress("buckets to restore", len(piece), found.share)
-                here = met[(met >= at) & (met < at + len(piece))] - at
-                self._settle(piece.take(sorted({*here.tolist(), *self._known(piece, found.policy)})), found)
-                at += len(piece)
-            self._note(found, names)
+            for piece in self._pieces(found):
+                known.append(_names(piece.take(self._known(piece, found.policy)).main))
+        several = _several(np.concatenate(names), np.concatenate(known))
+        if several:
+            for found in self._found():
+                for piece in self._pieces(found):
+                    self._settle(piece, found.policy, several)
         return replace(self._report, commits=len(commits), missing=self._copies.missing())
+
+    def _found(self) -> Iterator[MatchingBuckets]:
+        return map(self._filter.of, self._copies.of(self._options, None, self._filter))
+
+    def _pieces(self, found: MatchingBuckets) -> Iterator[Batch]:
+        for piece in chunks(found.batch):
+            self._context.check()
+            self._context.progress("buckets to restore", len(piece), found.share)
+            yield piece
 
     def _add(self, batch: Batch, readings: int, sign: int = 1) -> None:
         self._report.buckets += sign * len(batch)
@@ -399,41 +401,46 @@ class _Preview:
         self._report.overflow += sign * len(batch.extra)
         self._report.bytes += sign * batch.size
 
-    def _names_beside(self, commit: str | None) -> NDArray[np.int64]:
-        """Returns the names of buckets that were counted, of commits that have a day in common with this
-        one, or with a later one: they come by their first day."""
-        name = None if commit is None else parse_commit(commit)
-        if name is not None:
-            self._seen = [(last, it) for last, it in self._seen if last >= name.first]
-        return np.concatenate([np.zeros(0, np.int64), *(it for _, it in self._seen)])
-
     def _known(self, piece: Batch, policy: Policy) -> list[int]:
         """Returns the buckets that are known to have other versions that count."""
         histories, mode = self._copies.histories, self._options.how.mode
         split = histories.split(piece, policy) if self._filter.is_part else []
-        return split if mode == Mode.merged else [*split, *histories.merged(piece, policy)]
+        return split if mode == Mode.merged else sorted({*split, *histories.merged(piece, policy)})
 
-    def _note(self, found: MatchingBuckets, names: NDArray[np.int64]) -> None:
-        name = None if found.commit is None else parse_commit(found.commit)
-        self._seen.append(("9999" if name is None else name.last, names))
-        if found.commit is not None:
-            self._passed.until[found.commit] = found.until
-
-    def _settle(self, several: Batch, found: MatchingBuckets) -> None:
-        """Counts buckets of several versions once, as what would be put for them."""
-        if not len(several):
+    def _settle(self, piece: Batch, policy: Policy, several: dict[int, int]) -> None:
+        """Counts buckets of several versions once, as what would be put for them, when the last of the
+        versions that are asked for has come. `several`: how many are still to come, by name."""
+        mine = [(i, name) for i, name in enumerate(_names(piece.main).tolist()) if name in several]
+        if not mine:
             return
-        self._add(several, BucketSet(several, found.policy).readings, -1)
-        histories = self._copies.histories.of(several, found.policy, [])
-        new = {name: it for name, it in histories.items() if hash(name) not in self._settled}
-        self._settled |= set(map(hash, new))
-        for history, fold in zip(new.values(), folds([it.counting for it in new.values()]), strict=True):
-            for version, was_counted in zip(history.versions, self._passed.of(history.versions), strict=True):
-                if was_counted:
-                    self._add(version.bucket, readings_of([version]), -1)
+        self._add(met := piece.take([i for i, _ in mine]), BucketSet(met, policy).readings, -1)
+        last = []
+        for i, name in mine:
+            several[name] -= 1
+            if several[name] > 0:
+                self._waiting.setdefault(name, []).append(piece.main[i])
+            else:
+                last.append(i)
+        others = [it for i, name in mine if several[name] < 1 for it in self._waiting.pop(name, [])]
+        histories = list(self._copies.histories.of(piece.take(last), policy, others).values()) if last else []
+        for history, fold in zip(histories, folds([it.counting for it in histories]), strict=True):
             plan = plan_of(history, [], fold, self._options.how)
             if isinstance(plan, str):
                 raise BucketwiseError(f"_id {extended_json(history.last.bucket.main.decode_id(0))}: {plan}")
             self._add(plan.final, readings_of([Version(plan.final, history.last.policy)]))
             self._report.bytes += sum(map(len, plan.aside))
             self._report.versions += len(plan.history.versions) - 1
+
+
+def _names(documents: Docs) -> NDArray[np.int64]:
+    """Returns a hash of the `_id` of each document, (n,)."""
+    return np.array([hash(same_id(it)) for it in documents.raw_ids], dtype=np.int64)
+
+
+def _several(names: NDArray[np.int64], known: NDArray[np.int64]) -> dict[int, int]:
+    """Returns how often each of these names comes that comes more than once, or is known to have other
+    versions."""
+    values, counts = np.unique(names, return_counts=True)
+    found = dict.fromkeys(known.tolist(), 1)
+    found.update(zip(values[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True))
+    return found

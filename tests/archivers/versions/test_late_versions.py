@@ -189,6 +189,9 @@ def test_one_version_leads_to_the_next(sampled: Cycle) -> None:
 
 def test_some_versions_were_merged_without_another(sampled: Cycle) -> None:
     archive(sampled, days(1.1), days(20.0), days(1.2))
+    counted = sampled.restore("none", dry_run=True)
+    assert (counted.buckets, counted.readings, counted.versions) == (1, 3, 2)
+    assert counted.bytes == len(encode(days(1.1, 1.2, 20.0)))
     sampled.restore("back", until=later(2))
     assert raw_documents(sampled.database, "back") == [encode(days(1.1, 1.2))]
     report = sampled.restore("back")

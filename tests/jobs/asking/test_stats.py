@@ -67,7 +67,8 @@ def test_what_a_run_removes_is_told(place: Place) -> None:
 def test_what_is_live_again_is_not_removed(place: Place) -> None:
     before = {name: stats(place, name) for name in ("ticks", "iot")}
     for name in before:
-        assert place("restore", "-p", name, "--to", name).code == 0
+        for _ in range(2):  # what is live already is not subtracted again
+            assert place("restore", "-p", name, "--to", name).code == 0
         told = stats(place, name)
         assert told["removed_bytes"] == 0
         assert told["now"]["data_bytes"] == before[name]["removed_bytes"] == sizes(place, name)
