@@ -71,7 +71,8 @@ def policy_file_schema() -> Schema:
     }
     _leave_to_environment(schema)
     _explain(schema)
-    return _without_titles(schema)
+    plain: Schema = _without_titles(schema)
+    return plain
 
 
 class _Generator(GenerateJsonSchema):
