@@ -200,6 +200,11 @@ def is_fit_proven(database: Database[Document], policy: Policy) -> bool:
     return found is not None and found.get("layout") == layout_fingerprint(policy)
 
 
+def was_fit_proven(database: Database[Document], policy: Policy) -> bool:
+    """Returns whether a sample has ever shown that the policy fits its documents, however it read them."""
+    return progress_collection(database).find_one({"_id": {"fit": policy.identity}}) is not None
+
+
 def note_fit(database: Database[Document], policy: Policy, now: datetime) -> None:
     """Records that the policy, with its present layout, has been seen to fit its documents."""
     document = {"_id": {"fit": policy.identity}, "layout": layout_fingerprint(policy), "proven": now}

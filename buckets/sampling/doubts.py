@@ -37,6 +37,8 @@ _SLOTS, _DOCUMENTS, _MOST_FULL = 12, 3, 0.8
 _UNITS = {"+ms": 1, "+s": 1_000, "+m": 60_000, "+h": 3_600_000}
 #: What is so much wrong is no chance.
 _FAR = 10
+#: Sixty samples, a second apart, once an hour may be bursts: as minutes they would fill the hour by chance.
+_SIXTY = 60
 #: Documents that reach so far fill the time to the next one.
 _LEAST, _MOST_FILLED = 0.95, 1.05
 Times = NDArray[np.int64]
@@ -110,7 +112,9 @@ def _narrow(read: AsRead, nearest: list[_Neighbours]) -> Doubt | None:
         return None
     starts = read.starts[decoded.units[columns.filled]]
     reached = (decoded.last[columns.filled] - starts) // width + 1
-    slots, gap = int(reached.max()), int(np.median([it.gap for it in nearest]))
+    gaps = [it.gap for it in nearest]
+    # of some of many documents, those that come next may be missing: only the nearest show how far they lie
+    slots, gap = int(reached.max()), int(np.median(gaps)) if read.is_whole else gaps[0]
     if slots < _SLOTS or counts.sum() < _MOST_FULL * slots * len(counts):
         return None
     is_alike = np.mean(reached >= slots - 1) >= _MOST_FULL
@@ -194,13 +198,14 @@ def _filled(read: AsRead) -> list[tuple[int, int]]:
 
 def unit_doubt(read: AsRead) -> Doubt | None:
     """Returns a doubt about times that count from a bucket's start, where in another unit documents would
-    fill the time to the next one, and in that of the policy they reach far over it, or end far before it."""
+    fill the time to the next one, and in that of the policy they reach far over it, or end far before it.
+    None where the sample may lack the next ones."""
     unit = getattr(read.policy, "sample_time_unit", None)
-    if unit not in _UNITS or (own := _reach(read)) is None:
+    if unit not in _UNITS or not read.is_whole or (own := _reach(read)) is None:
         return None
     for other, ms in _UNITS.items():
         reach = None if other == unit else _reach(read.under(sample_time_unit=other))
-        is_far = own * _FAR < 1 if ms > _UNITS[unit] else own > _FAR
+        is_far = own < 1 / _FAR and ms > _SIXTY * _UNITS[unit] if ms > _UNITS[unit] else own > _FAR
         if reach is not None and is_far and _LEAST <= reach <= _MOST_FILLED:
             reason = (
                 f'sample_time_unit = "{unit}": the samples of a document cover {own:.4g} of the time to the '
@@ -229,8 +234,9 @@ _ENOUGH = 0.05
 _MOST, _ALIKE = 0.9, 10
 #: Fewer starts are midnights in some zone by chance, and fewer documents lack a slot.
 _SOME = 4
-#: Times that lie so many times closer together are rather the ones that are meant.
-_CLOSER = 5
+#: Times that lie so many times closer together are rather the ones that are meant; of days that lie so many
+#: times apart, most are missing.
+_CLOSER, _APART = 5, 3
 
 
 def doubt_of(read: AsRead, now_ms: int | None) -> Doubt | None:
@@ -254,11 +260,11 @@ def _doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
 def _format_doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
     """Yields formats that tell day, month and year in another order."""
     for key in ("time_format", "sample_time_format"):
-        text = getattr(read.policy, key, None)
-        ways = [(it, read.under(**{key: it})) for it in _reordered(text)] if text else []
+        text: str = getattr(read.policy, key, None) or ""
+        ways = [(it, read.under(**{key: it})) for it in _reordered(text)]
         sound = [(it, way) for it, way in ways if not _loses(read, way)]
         for it, way in sorted(sound, key=lambda it: (-it[1].is_sound.sum(), _span(it[1].times))):
-            if (reason := _reason_for(read, way, now_ms)) is not None:
+            if (reason := _reason_for(read, way, text, now_ms)) is not None:
                 remedy = f'Correct {key}: {key} = "{it}" reads them'
                 yield Doubt("time-format-unlikely", f'{key} = "{text}": {reason}', remedy)
 
@@ -279,23 +285,43 @@ def _reordered(text: str) -> list[str]:
     return [it for it in found if it != text]
 
 
-def _reason_for(read: AsRead, way: AsRead, now_ms: int | None) -> str | None:
-    """Returns what speaks for another order of day and month, which loses no document; None if nothing
-    does."""
+def _reason_for(read: AsRead, way: AsRead, form: str, now_ms: int | None) -> str | None:
+    """Returns what speaks for another order of day and month than that of the format, which loses no
+    document; None if nothing does."""
     mended, own, other = int((way.is_sound & ~read.is_sound).sum()), _span(read.times), _span(way.times)
     if mended >= _ENOUGH * len(read.batch) and (2 * other <= 3 * own + DAY_MS or not len(read.times)):
         return f"{mended:,} of {len(read.batch):,} sampled documents have no such time"
-    if read.policy.sparse_ok or _CLOSER * other > own:
+    if read.policy.sparse_ok or _CLOSER * other > own or _is_iso(form):
         return None
     ahead = 0 if now_ms is None else int((read.times > now_ms + DAY_MS).sum())
     if ahead and not (way.times > now_ms + DAY_MS).any():  # type: ignore[operator]
         return f"{ahead:,} of {len(read.times):,} sampled readings would lie in the future"
-    columns = read.decoded.columns
-    pairs = np.column_stack([columns.series_of_readings, columns.time // DAY_MS])
-    days = len(np.unique(pairs[:, 1]))
-    if days > 2 and 2 * len(np.unique(pairs, axis=0)) <= len(pairs):  # one a day may be one a month
-        return f"the {days:,} days of the sampled readings would lie far apart, over {own // DAY_MS:,} days"
+    days = np.unique(read.times // DAY_MS)
+    is_sparse = 2 < len(days) <= own // DAY_MS / _APART and not _are_firsts(days)
+    if is_sparse and _alike(read, DAY_MS) >= 2 and _alike(way, 1) <= _alike(read, 1):
+        over = f"over {own // DAY_MS:,} days"
+        return f"the {len(days):,} days of the sampled readings would lie far apart, {over}"
     return None
+
+
+def _is_iso(form: str) -> bool:
+    """Returns whether a format tells year, month and day in this order: nobody writes the day before the
+    month after a whole year."""
+    told = [it.directive for it in tokens_of(form) if it.directive in ("Y", "m", "d")]
+    return told == ["Y", "m", "d"]
+
+
+def _are_firsts(days: Times) -> bool:
+    """Returns whether days, counted from 1970 on, are all the first of a month: one a month is usual."""
+    dates = days.astype("datetime64[D]")
+    return bool((dates == dates.astype("datetime64[M]")).all())
+
+
+def _alike(read: AsRead, step: int) -> float:
+    """Returns how many readings a series has in a step of time, in milliseconds, that has any."""
+    columns = read.decoded.columns
+    pairs = np.column_stack([columns.series_of_readings, columns.time // step])
+    return len(pairs) / max(1, len(np.unique(pairs, axis=0)))
 
 
 def _first_slot_doubts(read: AsRead) -> Iterator[Doubt]:
@@ -323,7 +349,7 @@ def _is_dense(read: AsRead) -> bool:
 
 def _zone_doubts(read: AsRead) -> Iterator[Doubt]:
     """Yields a zone in which documents of days, weeks or months start at midnight, where they don't in the
-    policy's. Only a zone that changes its clocks shows."""
+    policy's, if it reads documents that the policy's own can't. Only a zone that changes its clocks shows."""
     if not model_of(read.policy).keeps_days:
         return
     starts = np.unique(read.starts[read.starts != NO_TIME])
@@ -332,7 +358,8 @@ def _zone_doubts(read: AsRead) -> Iterator[Doubt]:
     if not is_varied or _at_midnight(starts, zone) >= _MOST:
         return
     zones = with_midnights(starts.tolist())
-    if zones:
+    way = read.under(timezone=zones[0]) if zones else read
+    if not _loses(read, way) and (way.is_sound & ~read.is_sound).any():
         reason = (
             f'timezone = "{zone}": documents start at midnight in {zones[0]}, not in {zone}, so that days '
             "on which clocks change are read wrong"

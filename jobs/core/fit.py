@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bucketwise.archivers.records.deletions import last_receipt
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.fields.selectors import extended_json
@@ -19,7 +20,7 @@ from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import nearest
 from bucketwise.jobs.core.turn import Finding, Turn, pick
-from bucketwise.rollups.progress import is_fit_proven, note_fit
+from bucketwise.rollups.progress import is_fit_proven, note_fit, was_fit_proven
 from bucketwise.rollups.summaries.paying import Whole, paying
 
 Body = dict[str, Any]
@@ -151,6 +152,11 @@ def _is_proven(turn: Turn) -> bool:
     return turn.noted["fits"]
 
 
+def _once_fitted(turn: Turn) -> bool:
+    context = turn.context
+    return was_fit_proven(context.database, context.policy) or last_receipt(context.receipts) is not None
+
+
 def check_fit(turn: Turn) -> Body | None:
     """Returns how the policy fits its documents, from a sample; None if that was shown before."""
     policy = turn.policy
@@ -188,9 +194,10 @@ def require_certainty(turn: Turn) -> None:
 
 def require_fit(turn: Turn, fit: Body | None) -> None:
     """Raises BucketwiseError if the policy does not fit, so that nothing is archived or deleted. If it once
-    did, buckets of which none fits are what is left of others, and are quarantined."""
+    did, even before its layout was changed, buckets of which none fits are what is left of others, and are
+    quarantined."""
     policy, found = turn.policy, misfits_of(fit)
-    if any(it["code"] == _NO_BUCKET for it in found) and _is_proven(turn):
+    if any(it["code"] == _NO_BUCKET for it in found) and _once_fitted(turn):
         found = [it for it in found if it["code"] != _NO_BUCKET]
     if reasons := "; ".join(it["message"] for it in found):
         raise BucketwiseError(f"policy {policy.name}: {reasons}. Nothing was archived or deleted")

@@ -116,3 +116,14 @@ def test_slots_that_are_filled_from_the_first_on_are_no_other_width(bench: Bench
     _load(bench, 1, 20)
     _write(bench, 'slot = "minute"\nsparse_ok = true')
     assert bench.run("run").code == 0
+
+
+def test_a_broken_document_that_is_left_stops_no_policy_whose_layout_is_edited(bench: Bench) -> None:
+    _load(bench, 24, 48)
+    bench.load([bson.encode({"_id": "broken", "m": "a", "d": "soon", "v": [1.5]})])
+    _write(bench, _RIGHT)
+    assert bench.run("run").code == 3
+    _write(bench, f'{_RIGHT}\nseries_defaults = {{m = "unknown"}}')
+    ran = bench.run("run")
+    assert ran.code == 3, ran.out
+    assert len(bench.raw("c")) == 1

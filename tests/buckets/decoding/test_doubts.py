@@ -11,10 +11,13 @@ import bson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pymongo.database import Database
 
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.sampling.doubts import doubt_of
 from bucketwise.buckets.sampling.reading import AsRead
+from bucketwise.buckets.sampling.sample import sample
+from bucketwise.buckets.source import Source
 from bucketwise.config.models import make_policy
 from tests.examples import examples
 
@@ -175,7 +178,6 @@ CASES: dict[str, tuple[list[Document], Document, Document, str]] = {
             ("+ms", "+s", HOUR, 60_000),
             ("+s", "+ms", HOUR, 60),
             ("+s", "+m", timedelta(minutes=1), 1),
-            ("+m", "+s", HOUR, 1),
             ("+m", "+h", HOUR, 1),
         )
     },
@@ -245,9 +247,60 @@ def test_days_that_begin_when_clocks_skip_midnight_are_days() -> None:
     assert doubted(found, {**SLOTS, "slot": "hour", "timezone": "America/Havana"}) is None
 
 
-def test_short_bursts_are_no_wrong_unit() -> None:
-    bursts = samples(20, HOUR, list(range(0, 4_000, 10)))
-    assert doubted(bursts, {**SAMPLES, "sample_time_unit": "+ms"}) is None
+@pytest.mark.parametrize(("unit", "times"), [("+ms", range(0, 4_000, 10)), ("+s", range(60))])
+def test_short_bursts_are_no_wrong_unit(unit: str, times: range) -> None:
+    """Sixty seconds once an hour look like sixty minutes: nothing tells which is meant."""
+    assert doubted(samples(20, HOUR, list(times)), {**SAMPLES, "sample_time_unit": unit}) is None
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d/%m/%Y"])
+@pytest.mark.parametrize("months", [6, 12])
+def test_months_of_hours_are_no_days(form: str, months: int) -> None:
+    """Documents that start with each month: swapped, they would start on the first days of one."""
+    starts = [datetime(2025, month, 1, tzinfo=UTC).strftime(form) for month in range(1, months + 1)]
+    found: list[Document] = [{"d": it, "v": {str(hour): 1.5 for hour in range(28 * 24)}} for it in starts]
+    assert doubted(found, {**SLOTS, "slot": "hour", "span": "month", "time_format": form}) is None
+
+
+@pytest.mark.parametrize(("form", "day"), [("%Y-%m-%d %H", 5), ("%d/%m/%Y %H", 1), ("%m/%d/%Y %H", 1)])
+def test_hours_of_one_day_of_each_month_are_not_those_of_days(form: str, day: int) -> None:
+    instants = [datetime(2025, month, day, hour, tzinfo=UTC) for month in range(1, 13) for hour in range(24)]
+    found = [{"d": it.strftime(form), "v": 1.5} for it in instants]
+    assert doubted(found, {**READING, "time_format": form}) is None
+
+
+@pytest.mark.parametrize(("zone", "hour"), [("Europe/Berlin", 6), ("America/New_York", 18)])
+def test_days_that_begin_at_six_are_of_the_zone_that_the_policy_names(zone: str, hour: int) -> None:
+    """A gas day begins at six by one clock, which is midnight by another for most of the year."""
+    found: list[Document] = []
+    for number in range(300):
+        day = datetime(2025, 3, 1) + number * DAY  # noqa: DTZ001  (of a local clock)
+        first, last = ((day + it * DAY).replace(hour=hour, tzinfo=ZoneInfo(zone)) for it in (0, 1))
+        begins, ends = first.astimezone(UTC), last.astimezone(UTC)
+        found.append({"d": begins, "v": [1.5] * ((ends - begins) // HOUR)})
+    assert doubted(found, {**SLOTS, "slot": "hour", "timezone": zone}) is None
+
+
+_HOUR_OF_MS = [{"t": it, "v": 1.5} for it in range(0, 3_600_000, 600_000)]
+#: Documents of many series at these hours, of which a sample has the first, the last and some between.
+PARTS: dict[str, tuple[int, tuple[int, ...], Document, Document]] = {
+    "samples": (250, (0, 1, 2, 1000), {"s": _HOUR_OF_MS}, {**SAMPLES, "sample_time_unit": "+ms"}),
+    "slots": (240, (0, 1, 2, 3, 20, 21, 22, 40), {"v": [1.5] * 60}, {**SLOTS, "slot": "minute"}),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_lies_between_parts_of_a_sample_is_no_gap(database: Database[Document], name: str) -> None:
+    series, hours, held, keys = PARTS[name]
+    policy = make_policy(**keys)
+    database["c"].insert_many(
+        [{"d": START + it * HOUR, "m": m, **held} for it in hours for m in range(series)]
+    )
+    database["c"].create_index("d")
+    source = Source(database, policy)
+    read = AsRead(sample(source), policy, source)
+    assert not read.is_whole
+    assert doubt_of(read, None) is None
 
 
 _WIDTHS = [
