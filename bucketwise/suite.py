@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -214,7 +213,7 @@ class Suite:
         with self._stoppable() as stop:
             execution = Execution(job, given, stop)
             try:
-                report = execution.run(partial(job.verb, **options), _Telling(self._progress))
+                report = execution.run(job.bind(options), _Telling(self._progress))
             except BaseException as error:
                 report = execution.failed(error)
                 if not isinstance(error, Exception):

@@ -23,7 +23,7 @@ from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, TimeRange, as_dat
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.every import Every, Filled, parse_every
+from bucketwise.jobs.core.every import NO_STEPS, Steps
 from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
@@ -33,7 +33,7 @@ from bucketwise.jobs.output.streams import discard_buffer, write_atomically
 from bucketwise.jobs.output.tables import job_table, leftover_lines, report_quarantined
 from bucketwise.rollups.calendar.windows import span_ms, to_ms
 from bucketwise.rollups.context import ProgressListener
-from bucketwise.rollups.filling import FILLINGS, Fill, Filling, gaps
+from bucketwise.rollups.filling import FILLINGS, Filling, gaps
 
 How = Annotated[
     Format, typer.Option("--format", help="Output format: CSV, JSON (one object per line) or Parquet.")
@@ -48,16 +48,24 @@ Output = Annotated[
 ]
 
 
-def readings(  # noqa: PLR0913  (options of the command line)
+@dataclass(frozen=True)
+class Destination:
+    """The options that say where readings go, and as what."""
+
+    form: How = Format.csv
+    output: Output = None
+
+
+_AS_CSV = Destination()
+
+
+def readings(
     call: Call,
-    *,
     series: Series = None,
     since: Since = None,
     until: Until = None,
-    form: How = Format.csv,
-    output: Output = None,
-    every: Every = None,
-    fill: Filled = None,
+    to: Destination = _AS_CSV,
+    steps: Steps = NO_STEPS,
 ) -> Report:
     """Print the readings of a range.
 
@@ -68,10 +76,11 @@ def readings(  # noqa: PLR0913  (options of the command line)
     With --every and --fill: what each series was at each instant of an even grid. What is filled is marked.
     """
     asked, selector = parse_range(since, until), parse_series(series)
+    form, output = to.form, to.output
     _check(call, form, output)
     policy = one_policy(call)
     within = asked.of([policy], call.now)(policy)
-    grid = _parse_grid(within, every, fill)
+    grid = _parse_grid(within, steps)
 
     def do(turn: Turn) -> StepResult:
         found = _found(turn.context, within, selector, _reach(policy, grid))
@@ -119,20 +128,20 @@ class _Grid:
     filling: Filling
 
 
-def _parse_grid(within: TimeRange, every: str | None, fill: Fill | None) -> _Grid | None:
+def _parse_grid(within: TimeRange, steps: Steps) -> _Grid | None:
     """Returns the grid that is asked for; None where none is. Raises UsageError where it has no ends, or is
     not to be filled."""
-    length = parse_every(every, fill)
+    length = steps.length()
     if length is None:
         return None
-    if fill is None:
+    if steps.fill is None:
         raise UsageError(
-            f"--every {every}: say with --fill what an instant without a reading shows: previous, linear or "
-            "null"
+            f"--every {steps.every}: say with --fill what an instant without a reading shows: previous, "
+            "linear or null"
         )
     if within.since is None or within.until is None:
-        raise UsageError(f"--every {every}: a grid has ends; give --since and --until as well")
-    return _Grid(Instants(within.start_ms, within.end_ms, span_ms(length)), FILLINGS[fill])
+        raise UsageError(f"--every {steps.every}: a grid has ends; give --since and --until as well")
+    return _Grid(Instants(within.start_ms, within.end_ms, span_ms(length)), FILLINGS[steps.fill])
 
 
 def _reach(policy: Policy, grid: _Grid | None) -> tuple[timedelta, timedelta]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import typer
@@ -16,7 +17,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import LEVEL_NAMES, LevelName, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.every import Every, Filled, parse_every
+from bucketwise.jobs.core.every import NO_STEPS, Steps
 from bucketwise.jobs.core.job import Job, Series, one_policy, parse_series
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
@@ -72,16 +73,24 @@ By = Literal["series", "none"]
 ByWhat = Annotated[By, typer.Option("--by", help="One result per series, or one for all series together.")]
 
 
-def summarize(  # noqa: PLR0913  (options of the command line)
+@dataclass(frozen=True)
+class Shown:
+    """The options that say what an answer shows."""
+
+    percentiles: Percentiles = None
+    by: ByWhat = "series"
+
+
+_USUAL = Shown()
+
+
+def summarize(
     call: Call,
-    *,
     since: Since,
     until: Until,
     series: Series = None,
-    percentiles: Percentiles = None,
-    by: ByWhat = "series",
-    every: Every = None,
-    fill: Filled = None,
+    shown: Shown = _USUAL,
+    steps: Steps = NO_STEPS,
 ) -> Report:
     """Summarize a range from its summaries.
 
@@ -94,25 +103,25 @@ def summarize(  # noqa: PLR0913  (options of the command line)
     or with --fill filled up to `max_gap` (7d, unless the policy says otherwise), and marked.
     """
     asked = parse_range(since, until)
-    percents = None if percentiles is None else _parse_percentiles(percentiles)
-    selector, length = parse_series(series), parse_every(every, fill)
+    percents = None if shown.percentiles is None else _parse_percentiles(shown.percentiles)
+    selector, length = parse_series(series), steps.length()
     policy = one_policy(call)
     within = asked.of([policy], call.now)(policy)
 
     def do(turn: Turn) -> StepResult:
         assert within.since is not None
         assert within.until is not None
-        question = Question(within.since, within.until, selector, percents, by_series=by == "series")
+        question = Question(within.since, within.until, selector, percents, by_series=shown.by == "series")
         context = turn.context
         check_collections(context.database, policy, context.keys)
         through = rolled_up_through(context.database, policy)
         if length is not None:
-            asked = GridQuestion(question, length, fill)
+            asked = GridQuestion(question, length, steps.fill)
             grid = summarize_grid(context.database, policy, asked, context.check)
             body = _grid_body(grid, asked, through)
             return StepResult(body, INCOMPLETE if grid.missing else 0)
         answer = summarize_range(context.database, policy, question, context.check)
-        return StepResult(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
+        return StepResult(_body(answer, through, shown.by), 0 if answer.is_complete else INCOMPLETE)
 
     # It changes nothing, so it needs no lease: dry.
     step = Step("summarize", do, preconditions=[is_known])

@@ -49,7 +49,7 @@ class Target:
 
     database: Database[Document]
     policy: Policy
-    to: str
+    collection: str
     guard: Guard
     how: VersionHandling
     note: Callable[[list[Plan], ClientSession], None]
@@ -57,12 +57,12 @@ class Target:
     @property
     def aside(self) -> str:
         """Returns the collection that older versions go to."""
-        return self.how.aside or self.to
+        return self.how.aside or self.collection
 
     @property
     def is_source(self) -> bool:
         """Returns whether buckets go back into the source."""
-        return self.to == self.policy.collection
+        return self.collection == self.policy.collection
 
 
 class Plan(NamedTuple):

@@ -65,7 +65,7 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
     they are looked up only after an insert has failed. Leaves out buckets for which another document is in
     the way."""
     database, policy = target.database, target.policy
-    places: list[tuple[str, Docs, list[int]]] = [(target.to, piece.main, list(range(len(piece))))]
+    places: list[tuple[str, Docs, list[int]]] = [(target.collection, piece.main, list(range(len(piece))))]
     blocked: set[int] = set()
     if policy.overflow is not None:
         # A live bucket may have changed in its overflow alone: no old overflow must join it.

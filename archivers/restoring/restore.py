@@ -308,7 +308,7 @@ class _Restoring:
     def _restore(self, wanted: MatchingBuckets, piece: Batch, here: Indices, reader: Executor) -> None:
         target = self._target
         if not model_of(target.policy).keeps_ids_unique:
-            put_measurements(target.database, target.policy, target.to, piece.main)
+            put_measurements(target.database, target.policy, target.collection, piece.main)
             return
         met = self._settling.settled(piece)
         held = self._with_versions(piece, wanted.policy)
@@ -349,7 +349,7 @@ class _Restoring:
         if blocked.count:
             reason, first = next(iter(blocked.first.items()))
             raise BucketwiseError(
-                f"--to {self._target.to}: {blocked.count} of {self._report.buckets} buckets were not "
+                f"--to {self._target.collection}: {blocked.count} of {self._report.buckets} buckets were not "
                 f"restored. The first has _id {extended_json(first)}: {reason}"
             )
         return self._report

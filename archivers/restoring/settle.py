@@ -43,7 +43,7 @@ class TargetState:
         self._target = target
         self._plans = plans
         self._session = session
-        self.mains = self._there(target.to, [plan.final.main[0] for plan in plans])
+        self.mains = self._there(target.collection, [plan.final.main[0] for plan in plans])
         self._live = self._units()
         known = [[document for it in plan.known for document in it.extra] for plan in plans]
         overflow = target.policy.overflow
@@ -65,7 +65,7 @@ class TargetState:
     def replace(self, indices: Sequence[int]) -> None:
         """Replaces what is in the target by the documents of these plans."""
         target = self._target
-        existing = {target.to: [main for i in indices if (main := self.mains[i]) is not None]}
+        existing = {target.collection: [main for i in indices if (main := self.mains[i]) is not None]}
         existing[target.aside] = existing.get(target.aside, []) + [
             it for i in indices for it in self._aside[i]
         ]
@@ -109,7 +109,7 @@ class TargetState:
 def documents_of(target: Target, plans: Sequence[Plan]) -> list[tuple[str, Docs]]:
     """Returns the documents that these plans put, by collection."""
     aside = [it for plan in plans for it in plan.aside]
-    places = {target.to: [plan.final.main[0] for plan in plans]}
+    places = {target.collection: [plan.final.main[0] for plan in plans]}
     places[target.aside] = places.get(target.aside, []) + aside
     if target.policy.overflow is not None:
         places[target.policy.overflow.collection] = [it for plan in plans for it in plan.final.extra]
@@ -207,7 +207,7 @@ class VersionSettler:
     def _found(self, piece: Batch, policy: Policy) -> Iterator[tuple[Any, History, list[Batch], Fold]]:
         """Yields the buckets that have several versions: their `_id`s, these, and all that may be replaced.
         The others are blocked."""
-        existing = existing_in(self.target.database, self.target.to, piece.main)
+        existing = existing_in(self.target.database, self.target.collection, piece.main)
         found = self.histories.of(piece, policy, [it for it in existing if it is not None])
         several: dict[bytes, tuple[Any, History, bytes | None]] = {}
         for i, raw_id in enumerate(piece.main.raw_ids):

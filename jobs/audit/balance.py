@@ -150,11 +150,11 @@ def balance_of(context: ArchiveContext, told: Told) -> Balance:
     restored = min(waiting, context.pins.count_and_next_end()[0])
     held, gone = copies - waiting, told.erased + told.ended
     deleted = removed_buckets(context.receipts)
-    is_online = evidence.state == "online"
+    places = {"archived": 0, "online": 0, evidence.state: held}
     return Balance(
         archived=copies + gone,
-        in_archive=0 if is_online else held,
-        online=held if is_online else 0,
+        in_archive=places["archived"],
+        online=places["online"],
         waiting=waiting - restored,
         restored=restored,
         erased=told.erased,

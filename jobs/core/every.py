@@ -1,7 +1,8 @@
-"""The options of answers on an even grid: how long its steps are, and what fills them."""
+"""Options of answers on an even grid: how long its steps are, and what fills them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated
 
@@ -24,19 +25,30 @@ Filled = Annotated[
 ]
 
 
-def parse_every(every: str | None, fill: Fill | None) -> timedelta | None:
-    """Returns the length of the steps of a grid; None where none is asked for. Raises UsageError where it is
-    no length, or where there is something to fill and no grid."""
-    if every is None:
-        if fill is not None:
-            raise UsageError(
-                f"--fill {fill} fills steps: say how long they are with --every, such as --every 15m"
-            )
-        return None
-    try:
-        length = parse_duration(every)
-    except InvalidValueError as error:
-        raise UsageError(f"--every {every}: {error.fault.message}; {error.fault.remedy}") from None
-    if not length:
-        raise UsageError(f"--every {every}: write a length such as 15m, 1h or 1d")
-    return length
+@dataclass(frozen=True)
+class Steps:
+    """The options that ask for an even grid."""
+
+    every: Every = None
+    fill: Filled = None
+
+    def length(self) -> timedelta | None:
+        """Returns the length of the steps; None where no grid is asked for. Raises UsageError where it is no
+        length, or where there is something to fill and no grid."""
+        if self.every is None:
+            if self.fill is not None:
+                raise UsageError(
+                    f"--fill {self.fill} fills steps: say how long they are with --every, such as --every 15m"
+                )
+            return None
+        try:
+            length = parse_duration(self.every)
+        except InvalidValueError as error:
+            raise UsageError(f"--every {self.every}: {error.fault.message}; {error.fault.remedy}") from None
+        if not length:
+            raise UsageError(f"--every {self.every}: write a length such as 15m, 1h or 1d")
+        return length
+
+
+#: No grid.
+NO_STEPS = Steps()

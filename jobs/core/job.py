@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -39,7 +39,7 @@ class Code:
 @dataclass(frozen=True)
 class Job:
     """One job. `verb`: the function of the command line; its name is that of the command, its docstring the
-    help, and its parameters beside the call are options.
+    help, and its parameters beside the call are options, or dataclasses of options that belong together.
 
     `title` and `columns`: its table for people, and the keys of the JSON that are columns of it. `rights`:
     what it does in collections of bucketwise, by their names. `checked` and `audited`: findings that a check
@@ -63,6 +63,31 @@ class Job:
     def name(self) -> str:
         """Returns the name of its command."""
         return self.verb.__name__
+
+    @property
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self.verb, eval_str=True).parameters.values())[1:]
+
+    @property
+    def options(self) -> list[inspect.Parameter]:
+        """Returns the options that the verb has of its own."""
+        return [option for it in self._parameters for option in _grouped(it) or [it]]
+
+    def bind(self, given: Mapping[str, Any]) -> Callable[[Call], Report]:
+        """Returns the verb with options given by their names."""
+        single = dict(given)
+        groups = {
+            it.name: it.annotation(**{one.name: single.pop(one.name) for one in options if one.name in given})
+            for it in self._parameters
+            if (options := _grouped(it))
+        }
+        return functools.partial(self.verb, **single, **groups)
+
+
+def _grouped(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """Returns the options that a parameter of a verb stands for, if it is a dataclass of them."""
+    kind: type = parameter.annotation
+    return list(inspect.signature(kind, eval_str=True).parameters.values()) if is_dataclass(kind) else []
 
 
 Config = Annotated[
@@ -251,7 +276,7 @@ def _arguments_to_repeat(
 def command(job: Job) -> Callable[..., int]:
     """Returns the verb of a job with the options added that it shares with others, as typer takes it; it
     returns the exit code."""
-    own = list(inspect.signature(job.verb, eval_str=True).parameters.values())[1:]
+    own = job.options
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     working = _WORKERS if job.has_workers else []
     running = [*(_METRICS_FILE if job.is_measured else []), *(_NO_THROTTLE if job.is_pausable else [])]
@@ -267,7 +292,7 @@ def command(job: Job) -> Callable[..., int]:
         merged |= {it.name: given.pop(it.name) for it in (*working, *running)}
         from bucketwise.jobs.core.execution import execute  # it brings the driver, and more
 
-        return execute(job, merged, functools.partial(job.verb, **given))
+        return execute(job, merged, job.bind(given))
 
     unused = {*job.unused, *(() if job.asks else ("yes",))}
     common = [_hidden(it) if it.name in unused else it for it in COMMON]

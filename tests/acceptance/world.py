@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import io
 import json
@@ -155,7 +154,7 @@ class World:
         out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             job = load(verb)
-            code = execute(job, common, functools.partial(job.verb, **given))
+            code = execute(job, common, job.bind(given))
         out.seek(0)
         text = out.read()
         assert code in codes, (verb, given, code, text, err.getvalue())
