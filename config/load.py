@@ -44,6 +44,7 @@ OVERRIDES: Final[Mapping[Key, str]] = {
     ("store", "endpoint_url"): "BUCKETWISE_STORE_ENDPOINT_URL",
     ("store", "region"): "BUCKETWISE_STORE_REGION",
     ("store", "signing_key"): "BUCKETWISE_STORE_SIGNING_KEY",
+    ("store", "encryption_key"): "BUCKETWISE_STORE_ENCRYPTION_KEY",
     ("work", "workers"): "BUCKETWISE_WORK_WORKERS",
     ("work", "executor"): "BUCKETWISE_WORK_EXECUTOR",
     ("work", "memory"): "BUCKETWISE_WORK_MEMORY",

@@ -17,6 +17,7 @@ Key = tuple[str, ...]
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _URLS = {"uri", "url", "endpoint_url"}
 _MAY_SHOW = re.compile(r"://|\A\$\{[^}]*\}\Z")
+_SECRET = {("store", "signing_key"), ("store", "encryption_key"), ("publish", "redis", "url")}
 _IS_NAME = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _LONGEST_SHOWN = 120
 _AS_WRITTEN = object()
@@ -167,7 +168,7 @@ class ProblemReport:
             at = at[name]
         if meant == ("mongodb", "uri") and not (isinstance(at, str) and _MAY_SHOW.search(at)):
             return HIDDEN  # whatever it is, it was put where a password belongs
-        is_secret = meant in (("store", "signing_key"), ("publish", "redis", "url"))
+        is_secret = meant in _SECRET
         is_secret = is_secret or meant[:2] == ("lake", "properties")
         is_secret = is_secret or (meant[0] == "notify" and meant[-1] != "on")
         if is_secret and not (isinstance(at, str) and _IS_NAME.fullmatch(at)):

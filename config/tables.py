@@ -61,7 +61,14 @@ class Store(Table):
     endpoint_url: str | None = None
     region: Region | None = None
     signing_key: Secrets = ()  # the first signs, all verify
+    encryption_key: Secrets = ()  # the first encrypts, all decrypt
+    key_command: str | None = None  # prints these keys, one a line
     object_lock: ObjectLock | None = None  # of S3
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Returns whether what is written there is encrypted."""
+        return bool(self.encryption_key) or self.key_command is not None
 
 
 #: Bytes.

@@ -66,6 +66,7 @@ GROUPS = {
     "Rarely needed": {
         "compact": Entry("compact", "Merge small commits of offline archives."),
         "sign": Entry("sign", "Sign what has been archived without a signature."),
+        "rekey": Entry("rekey", "Wrap the data keys of encrypted archives with the first encryption key."),
         "unpin": Entry("restore.unpin", "Release restored buckets."),
         "undelete": Entry("undelete", "Lift the tombstones of expiring archives and summaries."),
         "publish": Entry("publish.verb", "Publish the newest summaries in Redis."),

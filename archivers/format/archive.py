@@ -241,7 +241,8 @@ class OfflineArchive(ArchivedCommits):
         for part in parts:
             data = self._part(part)
             with decoding(self.store, part):
-                yield from parquet.read_rows(data, manifest.series_types, values, row_filter)
+                keys = self.store.file_keys(part.key)
+                yield from parquet.read_rows(data, manifest.series_types, values, row_filter, keys)
 
     def _part(self, part: Part) -> bytes:
         if (data := self._recent.parts.get(part.sha256)) is None:
@@ -262,8 +263,9 @@ class OfflineArchive(ArchivedCommits):
         fields = policy.value_names
         data = {file.key: fetch(self.store, file) for file in (*section.parts, section.buckets_file)}
         with decoding(self.store, section.buckets_file):
-            read = [parquet.read_part(data[part.key], fields) for part in section.parts]
-            groups = parquet.read_buckets(data[section.buckets_file.key])
+            keys_of, key = self.store.file_keys, section.buckets_file.key
+            read = [parquet.read_part(data[it.key], fields, keys_of(it.key)) for it in section.parts]
+            groups = parquet.read_buckets(data[key], keys_of(key))
             for group in groups:
                 group.check(sum(len(times) for times, _ in read), len(fields))
         time = joined([times for times, _ in read], np.int64)

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow.parquet import encryption
 
 from bucketwise.archivers.format.series import RowFilter, as_read, as_written, column_name
+from bucketwise.archivers.stores.base import FileKeys
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.buckets.packing import PackedGroup, Rows
@@ -65,8 +67,8 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
     return pa.table(list(arrays.values()), schema=pa.schema(fields))
 
 
-def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
-    """Returns a Parquet file with the rows of one UTC day."""
+def write_part(rows: Rows, span: slice, types: dict[str, str], keys: FileKeys | None = None) -> bytes:
+    """Returns a Parquet file with the rows of one UTC day, encrypted where `keys` wrap its key."""
     columns = as_table(rows, span, types, coded=True)
     # Plain ints take no more where each row repeats the one before it, and less where they don't repeat.
     dictionary = [column_name(field) for field, kind in types.items() if kind != "int64"]
@@ -77,6 +79,7 @@ def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
     ordered = all(low < high for low, high in itertools.pairwise(written))  # not where 9 and "10" are texts
     return _written(
         columns,
+        keys,
         row_group_size=ROW_GROUP,
         compression="zstd",
         compression_level=_ZSTD_LEVEL,
@@ -116,12 +119,12 @@ def _repeats(values: NDArray[np.float64]) -> bool:
 
 
 def read_part(
-    data: bytes, value_fields: Sequence[str]
+    data: bytes, value_fields: Sequence[str], keys: FileKeys | None = None
 ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
     """Returns the times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's
     errors where a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
-    table = _read(data, columns)
+    table = _opened(data, keys).read(columns=columns, use_threads=False)
     if set(table.column_names) != set(columns) or table["time"].null_count:
         raise pa.ArrowInvalid("a part lacks a column, or times")
     values = [np.asarray(table[name].to_numpy(), dtype=np.float64) for name in columns[1:]]  # a null is NaN
@@ -133,17 +136,46 @@ def as_ms(times: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.asarray(times.cast(pa.int64()).to_numpy() // 1000, dtype=np.int64)
 
 
-def _written(table: pa.Table, **how: Any) -> bytes:
+def _written(table: pa.Table, keys: FileKeys | None, **how: Any) -> bytes:
     sink = pa.BufferOutputStream()
+    if keys is not None:
+        how["encryption_properties"] = _crypto(keys).file_encryption_properties(_CONNECTION, _encryption())
     pq.write_table(table, sink, write_page_checksum=True, **how)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
-def _read(data: bytes, columns: list[str] | None = None) -> pa.Table:
-    """Reads a part in this thread alone: others of the process work on the next commit."""
-    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
-    return file.read(columns=columns, use_threads=False)
+def _opened(data: bytes, keys: FileKeys | None) -> pq.ParquetFile:
+    """Opens a file, to be read in this thread alone: others of the process work on the next commit."""
+    how: dict[str, Any] = {}
+    if data.startswith(_ENCRYPTED) and keys is not None:
+        how["decryption_properties"] = _crypto(keys).file_decryption_properties(_CONNECTION)
+    return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False, **how)
+
+
+#: How a file with an encrypted footer begins.
+_ENCRYPTED = b"PARE"
+_CONNECTION = encryption.KmsConnectionConfig()
+
+
+def _encryption() -> encryption.EncryptionConfiguration:
+    """Returns how files are encrypted: footer and columns under one key, since DuckDB takes one."""
+    return encryption.EncryptionConfiguration(
+        footer_key="bucketwise", uniform_encryption=True, double_wrapping=False, data_key_length_bits=256
+    )
+
+
+def _crypto(keys: FileKeys) -> encryption.CryptoFactory:
+    """Returns what encrypts one file: Arrow makes the key, and `keys` wrap it."""
+
+    class Wrapping(encryption.KmsClient):  # type: ignore[misc]
+        def wrap_key(self, key: bytes, _name: str) -> str:
+            return keys.wrap(key)
+
+        def unwrap_key(self, wrapped: str, _name: str) -> bytes:
+            return keys.unwrap(wrapped)
+
+    return encryption.CryptoFactory(lambda _connection: Wrapping())
 
 
 _GROUP_SCHEMA = pa.schema(
@@ -158,8 +190,9 @@ _GROUP_SCHEMA = pa.schema(
 )
 
 
-def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
-    """Returns a Parquet file with one row a group; see docs/archive-format.md."""
+def write_buckets(groups: Sequence[PackedGroup], keys: FileKeys | None = None) -> bytes:
+    """Returns a Parquet file with one row a group, encrypted where `keys` wrap its key; see
+    docs/archive-format.md."""
     columns = {name: [getattr(group, name) for group in groups] for name in _GROUP_SCHEMA.names}
     for name in _LIST_COLUMNS:
         columns[name] = [it.ravel().astype(np.int32, copy=False) for it in columns[name]]
@@ -168,6 +201,7 @@ def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
     short = [name for name in _LIST_COLUMNS if table[name].nbytes < _SHORT_BYTES]
     return _written(
         table,
+        keys,
         compression={
             leaves.get(name, name): "none" if name in short else "zstd" for name in table.column_names
         },
@@ -178,9 +212,9 @@ def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
     )
 
 
-def read_buckets(data: bytes) -> list[PackedGroup]:
+def read_buckets(data: bytes, keys: FileKeys | None = None) -> list[PackedGroup]:
     """Returns the groups of a buckets file. Raises pyarrow's errors where it is none."""
-    table = _read(data)
+    table = _opened(data, keys).read(use_threads=False)
     if not set(_GROUP_SCHEMA.names) <= set(table.column_names):
         raise pa.ArrowInvalid("a buckets file lacks a column")
     table = table.select(_GROUP_SCHEMA.names).cast(_GROUP_SCHEMA)
@@ -203,7 +237,11 @@ def read_buckets(data: bytes) -> list[PackedGroup]:
 
 
 def read_rows(
-    data: bytes, types: dict[str, str], values: Sequence[str], row_filter: RowFilter
+    data: bytes,
+    types: dict[str, str],
+    values: Sequence[str],
+    row_filter: RowFilter,
+    keys: FileKeys | None = None,
 ) -> Iterator[Rows]:
     """Yields the rows of a part that are asked for, in the order in which they lie there. `types`: of its
     series columns, which hold the series exactly. Raises pyarrow's errors where the file is damaged."""
@@ -213,7 +251,7 @@ def read_rows(
     wanted = [it for it in sought if None not in it.values()]
     if sought and not wanted:
         return
-    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
+    file = _opened(data, keys)
     columns = [*map(column_name, types), "time", *map(column_name, values)]
     for i in range(file.num_row_groups):
         group = file.metadata.row_group(i)

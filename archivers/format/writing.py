@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, Origin, Part, Section, StoredFile
 from bucketwise.archivers.format.names import buckets_key, commit_name, day, part_key
 from bucketwise.archivers.format.series import HeldSeries, are_exact
-from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore
+from bucketwise.archivers.stores.base import Corrupt, FileKeys, NotFound, ObjectStore
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
@@ -71,6 +71,8 @@ def decoding(store: ObjectStore, file: StoredFile) -> Iterator[None]:
 
     try:
         yield
+    except Corrupt as error:
+        raise DamagedError("part-differs", error.place, error.reason) from None
     except (ArrowException, MalformedError, OSError) as error:
         if isinstance(error, MemoryError) or getattr(error, "errno", None):
             raise  # a fault of this machine, not damage
@@ -139,8 +141,9 @@ class CommitWriter:
         self.name = self.name or self._named(packed, batch)
         number, written = len(self.sections), dict[str, bytes]()
         key_of = partial(part_key, policy.identity, commit=self.name, section=number)
-        parts = list(write_parts(packed, key_of, self.types, written))
+        parts = list(write_parts(packed, key_of, self.types, written, self.store.file_keys))
         key = buckets_key(policy.identity, self.name, number)
+        groups = parquet.write_buckets(packed.groups, self.store.file_keys(key))
         series = packed.rows.series
         section = Section(
             parts=len(parts),
@@ -152,7 +155,7 @@ class CommitWriter:
             series=HeldSeries.of(series, policy.series_names, is_exact=are_exact(series, self.types)),
             documents_bytes=batch.size,
             documents_sha256=batch.digest,
-            buckets_file=stored(key, written.setdefault(key, parquet.write_buckets(packed.groups))),
+            buckets_file=stored(key, written.setdefault(key, groups)),
         )
         for file in (*parts, section.buckets_file):
             self.check()
@@ -201,10 +204,14 @@ class CommitWriter:
 
 
 def write_parts(
-    packed: Packed, key_of: Callable[[str], str], types: dict[str, str], written: dict[str, bytes]
+    packed: Packed,
+    key_of: Callable[[str], str],
+    types: dict[str, str],
+    written: dict[str, bytes],
+    keys_of: Callable[[str], FileKeys | None],
 ) -> Iterator[Part]:
     """Yields a part for each UTC day, under the key of that day; into `written`: what its file holds, by its
-    key."""
+    key. `keys_of`: what encrypts the file at a key."""
     from bucketwise.archivers.format import parquet  # it brings Arrow
 
     for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
@@ -213,7 +220,7 @@ def write_parts(
         if {day(first), day(last)} != {dt}:  # whoever looks for a day would miss some
             raise ValueError(f"the rows of {dt} are not contiguous")
         key = key_of(dt)
-        written[key] = parquet.write_part(packed.rows, slice(start, end), types)
+        written[key] = parquet.write_part(packed.rows, slice(start, end), types, keys_of(key))
         yield Part(
             **stored(key, written[key]).model_dump(),
             dt=date.fromisoformat(dt),

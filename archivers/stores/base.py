@@ -117,6 +117,17 @@ class Requests:
         return taken
 
 
+class FileKeys(Protocol):
+    """What wraps the key of one encrypted Parquet file, for its footer."""
+
+    def wrap(self, file_key: bytes) -> str:
+        """Returns the wrapped key."""
+
+    def unwrap(self, wrapped: str) -> bytes:
+        """Returns the key. Raises Corrupt where it is that of another file, and HaltedError without the key
+        that wrapped it."""
+
+
 class ObjectStore(Protocol):
     """A flat space of objects. Every method raises StoreError; an object is seen whole or not at all."""
 
@@ -150,6 +161,10 @@ class ObjectStore(Protocol):
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object. Raises NotFound; and Corrupt, before anything is read, where its
         size is not `size`."""
+
+    def file_keys(self, key: str) -> FileKeys | None:
+        """Returns what wraps the key of a Parquet file that is to lie, or lies, there; None where files are
+        not encrypted."""
 
     def head(self, key: str) -> StoreObject | None:
         """Returns the object's size and time, or None where there is none."""
@@ -302,6 +317,10 @@ class ClaimingStore:
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object."""
         return self._store.get_bytes(key, size)
+
+    def file_keys(self, key: str) -> FileKeys | None:
+        """Returns what wraps the key of a Parquet file."""
+        return self._store.file_keys(key)
 
     def head(self, key: str) -> StoreObject | None:
         """Returns what is known of an object; None where there is none."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
+from pydantic import SecretStr
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
@@ -174,15 +175,23 @@ def check_store(store: Store, report: ProblemReport) -> None:
         report.add(("store", "url"), fault)
     if store.endpoint_url is not None and (misplaced := _endpoint_fault(store.endpoint_url)):
         report.add(("store", "endpoint_url"), misplaced)
-    keys = [key.get_secret_value() for key in store.signing_key]
+    _check_keys("signing_key", store.signing_key, report)
+    _check_keys("encryption_key", store.encryption_key, report)
+    if store.key_command is not None and store.encryption_key:
+        fault = Fault("the keys stand in the file, and a command prints them", "leave one of them out")
+        report.add(("store", "key_command"), fault)
+
+
+def _check_keys(name: str, secrets: Sequence[SecretStr], report: ProblemReport) -> None:
+    keys = [key.get_secret_value() for key in secrets]
     if any(len(key) < SHORTEST_KEY for key in keys):
         fault = Fault(
             f"a key has fewer than {SHORTEST_KEY} characters",
             "generate one: openssl rand -hex 32; keep it safe",
         )
-        report.add(("store", "signing_key"), fault)
+        report.add(("store", name), fault)
     if len(set(keys)) < len(keys):
-        report.add(("store", "signing_key"), Fault("a key is listed twice", "list each key once"))
+        report.add(("store", name), Fault("a key is listed twice", "list each key once"))
 
 
 def _uri_fault(uri: str) -> Fault | None:

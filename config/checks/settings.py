@@ -95,6 +95,9 @@ def check_lake(settings: Settings, report: ProblemReport) -> None:
             "no policy has an offline archive, and only these become Iceberg tables", "remove the table"
         )
         report.add(("lake",), fault)
+    if settings.store is not None and settings.store.is_encrypted:
+        what = "bounds of columns would stand in its metadata, which nothing encrypts"
+        report.add(("lake",), Fault(what, "leave out `lake`, or store.encryption_key and store.key_command"))
     if lake.catalog == OWN_CATALOG and lake.properties:
         fault = Fault(
             f"the catalog `{OWN_CATALOG}` is kept in MongoDB, and has no properties",

@@ -85,6 +85,7 @@ CHECKED = (
     Code("lag-unreadable", ("error",)),
     Code("late-missed", ("warning",)),
     Code("earliest-missing", ("warning",)),
+    Code("key-wrong", ("error",)),
     Code("lag", ("warning",)),
     Code("policy", ("ok",)),
     Code("statistics-since", ("ok",)),

@@ -15,13 +15,13 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from rich.text import Text
 
-from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.context import ArchiveContext, Connections, offline_archive
 from bucketwise.archivers.preconditions import OF_CHECKS, problems
 from bucketwise.archivers.stores.base import StoreError
 from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.decoding.soundness import EARLIEST
-from bucketwise.buckets.fields.times import as_ms
-from bucketwise.config.errors import BucketwiseError
+from bucketwise.buckets.fields.times import FIRST_MS, as_ms
+from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.check.checks import CHECKED, check_policy
 from bucketwise.jobs.check.services import check_server, check_store
@@ -208,8 +208,22 @@ def _unmet(context: ArchiveContext) -> Iterator[Finding]:
     try:
         for it in problems(context, OF_CHECKS):
             yield Finding(it.code, name, it.place, "error", str(it.error))
+        yield from _oldest(context)
     except StoreError as error:  # the rest can't be asked
         yield Finding("store", name, context.store.url if context.store else "", "error", str(error))
+
+
+def _oldest(context: ArchiveContext) -> Iterator[Finding]:
+    """Yields a finding where today's keys don't open the oldest commit."""
+    archive = offline_archive(Connections(context.database, context.store), context.policy)
+    if archive is None or context.store is None or context.store.file_keys(context.policy.identity) is None:
+        return
+    try:
+        first = archive.earliest(FIRST_MS)
+        for manifest in [] if first is None else archive.manifests(first, first + 1)[:1]:
+            archive.load(manifest, 0)
+    except HaltedError as error:
+        yield Finding("key-wrong", context.policy.name, archive.store.url, "error", str(error))
 
 
 def _early(context: ArchiveContext) -> list[Finding]:

@@ -18,7 +18,7 @@ from bucketwise.archivers.moving import online, sweep
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.recovering import commits
 from bucketwise.archivers.restoring import put, settle
-from bucketwise.archivers.stores.base import ObjectStore, OlderVersions, Requests, StoreObject
+from bucketwise.archivers.stores.base import FileKeys, ObjectStore, OlderVersions, Requests, StoreObject
 from bucketwise.archivers.versions import merging
 from bucketwise.jobs.restore import unpin
 from bucketwise.rollups import context
@@ -100,6 +100,9 @@ class DyingStore:
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         return self._do("get_bytes", lambda: self.inner.get_bytes(key, size))
+
+    def file_keys(self, key: str) -> FileKeys | None:
+        return self.inner.file_keys(key)
 
     def head(self, key: str) -> StoreObject | None:
         return self._do("head", lambda: self.inner.head(key))

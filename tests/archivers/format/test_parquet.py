@@ -59,7 +59,7 @@ def test_rows_of_a_day_that_lie_apart_are_refused() -> None:
     rows = Rows([("A",)], np.zeros(3, dtype=np.int32), time, {}, {})
     packed = Packed(rows, [], 0, 1)
     with pytest.raises(ValueError, match="rows of 1970-01-02 are not contiguous"):
-        list(write_parts(packed, "p/{}".format, {"s": "string"}, {}))
+        list(write_parts(packed, "p/{}".format, {"s": "string"}, {}, lambda _key: None))
 
 
 @example([(0, [0]), (1, [0])])

@@ -1,0 +1,42 @@
+"""`bucketwise rekey`: wraps the data keys of encrypted archives with another key."""
+
+from __future__ import annotations
+
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.archivers.stores.encrypted import EncryptedStore
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.runner import perform
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.tables import job_table
+
+
+def rekey(call: Call) -> Report:
+    """Wrap the data keys of encrypted archives with the first encryption key.
+
+    Needed where store.encryption_key was changed: put the new key first and leave the old one behind it, run
+    `rekey`, then remove the old one. No other file is written again.
+    """
+    results = perform(call, [REKEY])
+    return Report(call.command, call.now, results, [job_table(JOB, results)])
+
+
+def _rekey(turn: Turn) -> StepResult:
+    store = turn.context.store
+    if not turn.policy.has_parts or not isinstance(store, EncryptedStore):
+        return StepResult({"rekeyed": 0})
+    if not store.keys:
+        raise UsageError("rekey needs store.encryption_key: the new key first, and the old one behind it")
+    return StepResult({"rekeyed": store.rekey(turn.policy.identity)})
+
+
+REKEY = Step("rekey", _rekey, preconditions=OF_READERS)
+
+JOB = Job(
+    rekey,
+    examples=("bucketwise rekey", "bucketwise rekey -p ticks"),
+    title="Wrapped",
+    columns=("rekeyed",),
+)
