@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.stores.encrypted import EncryptedStore
-from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
@@ -25,11 +24,8 @@ def rekey(call: Call) -> Report:
 
 def _rekey(turn: Turn) -> StepResult:
     store = turn.context.store
-    if not turn.policy.has_parts or not isinstance(store, EncryptedStore):
-        return StepResult({"rekeyed": 0})
-    if not store.keys:
-        raise UsageError("rekey needs store.encryption_key: the new key first, and the old one behind it")
-    return StepResult({"rekeyed": store.rekey(turn.policy.identity)})
+    is_encrypted = turn.policy.has_parts and isinstance(store, EncryptedStore) and bool(store.keys)
+    return StepResult({"rekeyed": store.rekey(turn.policy.identity) if is_encrypted else 0})
 
 
 REKEY = Step("rekey", _rekey, preconditions=OF_READERS)

@@ -230,7 +230,7 @@ class TestEnvironment:
         assert settings.mongodb.uri.get_secret_value() == "mongodb://other:1"
         assert settings.mongodb.database == "elsewhere"
         assert settings.store is not None
-        assert settings.store.model_dump(exclude={"signing_key"}) == {
+        assert settings.store.model_dump(exclude={"signing_key", "encryption_key", "key_command"}) == {
             "url": "s3://bucket/p",
             "endpoint_url": "http://127.0.0.1:9000",
             "region": "eu-west-1",

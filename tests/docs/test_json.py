@@ -158,7 +158,7 @@ BEFORE: dict[str, tuple[tuple[Step, ...], list[str]]] = {
     "explain": (("run",), ["--at", "2018-06-30"]),
 }
 _BY_THEMSELVES = {"config", "init", "advise", "remodel", "query", "query-explain"}
-BEFORE |= {name: ((), []) for name in SHOWN.keys() - BEFORE.keys() - _BY_THEMSELVES}
+BEFORE |= {name: ((), []) for name in sorted(SHOWN.keys() - BEFORE.keys() - _BY_THEMSELVES)}
 
 
 #: What an audit tells at the top, whatever policies there are.
