@@ -24,8 +24,9 @@ def rekey(call: Call) -> Report:
 
 def _rekey(turn: Turn) -> StepResult:
     store = turn.context.store
-    is_encrypted = turn.policy.has_parts and isinstance(store, EncryptedStore) and bool(store.keys)
-    return StepResult({"rekeyed": store.rekey(turn.policy.identity) if is_encrypted else 0})
+    if not turn.policy.has_parts or not isinstance(store, EncryptedStore) or not store.keys:
+        return StepResult({"rekeyed": 0})
+    return StepResult({"rekeyed": store.rekey(turn.policy.identity)})
 
 
 REKEY = Step("rekey", _rekey, preconditions=OF_READERS)
