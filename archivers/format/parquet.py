@@ -124,7 +124,7 @@ def read_part(
     """Returns the times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's
     errors where a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
-    table = _opened(data, keys).read(columns=columns, use_threads=False)
+    table = opened(data, keys).read(columns=columns, use_threads=False)
     if set(table.column_names) != set(columns) or table["time"].null_count:
         raise pa.ArrowInvalid("a part lacks a column, or times")
     values = [np.asarray(table[name].to_numpy(), dtype=np.float64) for name in columns[1:]]  # a null is NaN
@@ -145,8 +145,9 @@ def _written(table: pa.Table, keys: FileKeys | None, **how: Any) -> bytes:
     return data
 
 
-def _opened(data: bytes, keys: FileKeys | None) -> pq.ParquetFile:
-    """Opens a file, to be read in this thread alone: others of the process work on the next commit."""
+def opened(data: bytes, keys: FileKeys | None) -> pq.ParquetFile:
+    """Returns a file that is open, to be read in this thread alone: others of the process work on the next
+    commit. Raises pyarrow's errors where it is none, or is encrypted and there are no keys."""
     how: dict[str, Any] = {}
     if data.startswith(_ENCRYPTED) and keys is not None:
         how["decryption_properties"] = _crypto(keys).file_decryption_properties(_CONNECTION)
@@ -214,7 +215,7 @@ def write_buckets(groups: Sequence[PackedGroup], keys: FileKeys | None = None) -
 
 def read_buckets(data: bytes, keys: FileKeys | None = None) -> list[PackedGroup]:
     """Returns the groups of a buckets file. Raises pyarrow's errors where it is none."""
-    table = _opened(data, keys).read(use_threads=False)
+    table = opened(data, keys).read(use_threads=False)
     if not set(_GROUP_SCHEMA.names) <= set(table.column_names):
         raise pa.ArrowInvalid("a buckets file lacks a column")
     table = table.select(_GROUP_SCHEMA.names).cast(_GROUP_SCHEMA)
@@ -251,7 +252,7 @@ def read_rows(
     wanted = [it for it in sought if None not in it.values()]
     if sought and not wanted:
         return
-    file = _opened(data, keys)
+    file = opened(data, keys)
     columns = [*map(column_name, types), "time", *map(column_name, values)]
     for i in range(file.num_row_groups):
         group = file.metadata.row_group(i)

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 
@@ -21,6 +22,7 @@ from bucketwise.archivers.compact import CompactOptions, CompactReport
 from bucketwise.archivers.context import ArchiveContext, ArchiveReport, Connections, LocalExecutor
 from bucketwise.archivers.erasing.erasure import Erasure
 from bucketwise.archivers.erasing.kind import ErasureReport
+from bucketwise.archivers.format import parquet
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Chain
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
@@ -255,7 +257,17 @@ class Cycle:
     def rows(self) -> Counter[tuple[Any, ...]]:
         """Every row that a reader of `data/` sees: series, time, first value."""
         files = sorted((self.root / self.policy.name / "data").glob("**/*.parquet"))
-        return parquet_rows(files, self.policy)
+        return parquet_rows([*map(self._plain, files)], self.policy)
+
+    def _plain(self, file: Path) -> Path:
+        """The part, or a decrypted copy of it beside the store."""
+        data, key = file.read_bytes(), str(file.relative_to(self.root))
+        if not data.startswith(b"PARE"):
+            return file
+        plain = self.root.parent / "plain" / key
+        plain.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(parquet.opened(data, self.store.file_keys(key)).read(), plain)
+        return plain
 
 
 def parquet_rows(files: list[Path], policy: Policy) -> Counter[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import bson
 import pytest
+from pydantic import SecretStr
 from pymongo.database import Database
 
 from bucketwise.archivers import writes
@@ -328,6 +329,19 @@ def test_a_crash_at_every_step(
         world.keep(False)
         world.finish()
         world.check_receipts()
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("case", "scenario"), QUICK)
+def test_a_crash_where_the_archive_is_encrypted(
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    scenario: str,
+) -> None:
+    encrypted = file_store.model_copy(update={"encryption_key": (SecretStr("k" * 40),)})
+    test_a_crash_at_every_step(database, encrypted, monkeypatch, case, scenario, few_steps=True)
 
 
 @pytest.mark.proof
