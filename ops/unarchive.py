@@ -9,7 +9,8 @@ URL is a directory, file:///… or s3://bucket/prefix?region=…&endpoint_overri
 files of BSON, one a collection, for `mongorestore` and `bsondump`. `check` compares every digest, the
 documents with theirs, the chain of manifests and, with a key, the signatures.
 
-It follows docs/archive-format.md, and needs pyarrow and pymongo (for `bson`) alone. It only reads.
+It follows docs/archive-format.md and docs/archive-records.md, and needs pyarrow and pymongo (for `bson`)
+alone. It only reads.
 Exit codes: 0 all is well; 1 something is wrong, and each thing is named; 2 bad usage.
 """
 

@@ -397,7 +397,7 @@ class Needs:
 
 
 def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: bool) -> Iterator[Needs]:
-    """Yields all rights that a run of the policy needs, as docs/security.md grants them. `own`: what it does
+    """Yields all rights that a run of the policy needs, as docs/rights.md grants them. `own`: what it does
     in its own collections."""
     yield Needs("", ("listCollections",))
     for source in policy.sources:

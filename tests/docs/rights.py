@@ -1,4 +1,4 @@
-"""The roles that security.md shows, and the whole cycle under one of them, on a server that asks."""
+"""The roles that rights.md shows, and the whole cycle under one of them, on a server that asks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.jobs.command import CommandLine, Ran
 
 Document = dict[str, Any]
 Client = MongoClient[Document]
-SECURITY = ROOT / "docs" / "security.md"
+RIGHTS = ROOT / "docs" / "rights.md"
 DATABASE = "market"
 NOW = "2018-09-01"
 #: When hourly summaries are past the README's `retain`, and what is archived has stayed for long enough: it
@@ -91,7 +91,7 @@ class Right(NamedTuple):
 
 
 def role(name: str) -> Document:
-    (block,) = [it for it in blocks(SECURITY) if it.marks == ("role", name)]
+    (block,) = [it for it in blocks(RIGHTS) if it.marks == ("role", name)]
     shown = re.search(r"createRole\((.*)\)", block.text, re.DOTALL)
     assert shown
     assert f'db.getSiblingDB("{DATABASE}")' in block.text

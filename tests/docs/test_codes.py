@@ -36,7 +36,7 @@ def test_the_order_of_exit_codes_is_told() -> None:
 
 def test_every_kind_of_receipt_is_told_to_people() -> None:
     (row,) = (
-        it for it in rows(section(ROOT / "docs" / "archive-format.md", "Receipts")) if code(it[0]) == "kind"
+        it for it in rows(section(ROOT / "docs" / "archive-records.md", "Receipts")) if code(it[0]) == "kind"
     )
     kinds = set(re.findall(r"`(\w+)`", row[1])) - {"delete"}
     assert EVENTS.keys() < kinds

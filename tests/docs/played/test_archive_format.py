@@ -1,4 +1,4 @@
-"""What archive-format.md says of the files, tried on files: queries, manifests, columns, its own reader."""
+"""What the pages say of an archive's files, tried on files: queries, manifests, columns, the reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from tests.docs.pages import ROOT, Block, blocks, code, rows, section
 from tests.jobs.place import MINUTES, POLICIES, START, Place
 from tests.jobs.states import States, after
 
-PAGE = ROOT / "docs" / "archive-format.md"
+FORMAT, RECORDS, READING = (
+    ROOT / "docs" / f"{it}.md" for it in ("archive-format", "archive-records", "reading-archives")
+)
 URL = "s3://acme-archive/market"
 SAMPLES = """
 [policies.probes]
@@ -49,7 +51,12 @@ Read = Callable[[Path, str, str], tuple[list[bytes], list[bytes]]]
 
 
 def shown(*marks: str) -> list[Block]:
-    found = [block for block in blocks(PAGE) if set(block.marks) & set(marks)]
+    found = [
+        block
+        for page in (FORMAT, RECORDS, READING)
+        for block in blocks(page)
+        if set(block.marks) & set(marks)
+    ]
     assert found
     return found
 
@@ -174,7 +181,7 @@ def test_a_signature_is_as_it_says(place: Place) -> None:
 
 @after("run")
 def test_a_receipt_has_the_fields_that_are_explained(place: Place) -> None:
-    said = {code(row[0]) for row in rows(section(PAGE, "Receipts"))}
+    said = {code(row[0]) for row in rows(section(RECORDS, "Receipts"))}
     found = [set(it) for it in place.database.bucketwise_receipts.find({"kind": "delete"})]
     assert len(found) == 2  # offline and online
     erasing = ("erase", "-p", "ticks", "--series", "symbol=nobody", "--reason", "why", "--confirm", "ticks")
@@ -196,12 +203,12 @@ def test_a_receipt_has_the_fields_that_are_explained(place: Place) -> None:
 
 
 def test_a_manifest_has_the_keys_that_are_explained(store: Path) -> None:
-    said = [code(row[0]) for row in rows(section(PAGE, "Manifests"))]
+    said = [code(row[0]) for row in rows(section(FORMAT, "Manifests"))]
     assert said == list(Manifest.model_fields)
     (path,) = (store / "ticks/meta/manifests").iterdir()
     manifest = json.loads(path.read_bytes())
     assert list(manifest) == said
-    told = re.search(r"\| `parts` \| ([^|]*) \|", section(PAGE, "Manifests"))
+    told = re.search(r"\| `parts` \| ([^|]*) \|", section(FORMAT, "Manifests"))
     assert told
     assert set(re.findall(r"`(\w+)`", told[1])) - {"dt"} == set(Part.model_fields) - {"dt"}
     assert manifest["signature"] is None
@@ -211,7 +218,7 @@ def test_a_manifest_has_the_keys_that_are_explained(store: Path) -> None:
 
 def test_the_columns_are_those_that_are_explained(store: Path) -> None:
     (buckets,) = (store / "ticks/meta/buckets").iterdir()
-    said = [code(row[0]) for row in rows(section(PAGE, "Buckets files")) if len(row) == 3 and "`" in row[0]]
+    said = [code(row[0]) for row in rows(section(FORMAT, "Buckets files")) if len(row) == 3 and "`" in row[0]]
     assert said == pq.read_schema(buckets).names
     (part,) = store.glob("ticks/data/dt=2018-06-30/*.parquet")
     schema = pq.read_schema(part)

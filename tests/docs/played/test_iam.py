@@ -19,8 +19,7 @@ import pytest
 from bucketwise.archivers.stores.base import Denied
 from bucketwise.archivers.stores.s3 import S3Store
 from tests.conftest import REGION, S3Server, serve
-from tests.docs.pages import blocks
-from tests.docs.rights import SECURITY
+from tests.docs.pages import ROOT, blocks
 from tests.jobs.command import Ran
 from tests.jobs.place import MINUTES, Place
 
@@ -29,7 +28,7 @@ BUCKET, PREFIX, USER = "acme-archive", "market", "bucketwise"
 
 
 def policy(mark: str = "iam") -> Policy:
-    (block,) = [it for it in blocks(SECURITY) if it.marks == (mark,)]
+    (block,) = [it for it in blocks(ROOT / "docs" / "security.md") if it.marks == (mark,)]
     found: Policy = json.loads(block.text)
     return found
 

@@ -1,4 +1,4 @@
-"""The roles that security.md shows are enough, and nothing in them is too much, on a server that asks."""
+"""The roles that rights.md shows are enough, and nothing in them is too much, on a server that asks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.docs.rights import (
     MORE,
     READING,
     READINGS,
+    RIGHTS,
     START,
     Client,
     Market,
@@ -145,7 +146,7 @@ def test_who_limits_the_lag_may_ask_for_it(market: Market) -> None:
     assert market.database.ticks_hourly.count_documents({}) == 0
     assert market("run", "-p", "ticks", "--no-throttle").code == 3  # there is a bad bucket
     market.lay_out()
-    (block,) = [it for it in blocks(ROOT / "docs" / "security.md") if "bucketwise_lag" in it.text]
+    (block,) = [it for it in blocks(RIGHTS) if "bucketwise_lag" in it.text]
     shown = re.search(r"createRole\((.*)\)", block.text, re.DOTALL)
     assert shown
     admin, granted = market.client.admin, json.loads(shown[1])
