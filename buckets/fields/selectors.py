@@ -6,22 +6,25 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import numpy as np
 from bson import json_util
 from bson.binary import UuidRepresentation
 from bson.decimal128 import Decimal128
 from bson.errors import InvalidId
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
-from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.types import DOCUMENT, decode_value
-from bucketwise.buckets.columns import Series
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bucketwise.buckets.columns import Series
 
 #: For values that JSON has no form for.
 EXTENDED_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
@@ -47,6 +50,8 @@ def selects(series: Series, policy: Policy, selector: Selector) -> bool:
 
 def selected(series: Sequence[Series], policy: Policy, *selectors: Selector) -> NDArray[np.bool_]:
     """Returns which of these are asked for, by any of the selectors; without any, all are."""
+    import numpy as np  # here, since each command imports this module
+
     if not all(selectors) or not selectors:
         return np.ones(len(series), dtype=np.bool_)
     chosen = [any(selects(one, policy, it) for it in selectors) for one in series]

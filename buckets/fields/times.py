@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
 from bson.int64 import Int64
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: How far the clocks of two machines may differ.
@@ -77,6 +79,8 @@ EVER = TimeRange()
 def from_numbers(numbers: NDArray[np.generic], unit: Unit = "s") -> NDArray[np.int64]:
     """Returns milliseconds, to the nearest, halves upwards; NO_TIME for NaN and what is far outside the years
     that have names."""
+    import numpy as np  # here, since each command imports this module
+
     per, times = _PER_MS[unit], _MS_PER[unit]
     low, high = FIRST_MS * per // times - per, LAST_MS * per // times + per
     is_int = numbers.dtype.kind == "i"

@@ -5,17 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pymongo.database import Database
 
-from bucketwise.archivers.context import Connections, Executor, LocalExecutor
-from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.records.policies import PolicyRecords
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.buckets.fields.times import TimeRange
@@ -27,8 +25,11 @@ from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.connect import Document
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.stopping import Stop
-from bucketwise.jobs.core.workers import ProcessExecutor, WorkerSettings, check_client, cluster
 from bucketwise.jobs.output.progress import ProgressDisplay
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.context import Connections, Executor
+    from bucketwise.archivers.format.keys import Keys
 
 
 @dataclass
@@ -85,6 +86,8 @@ class Call:
         they have archived: as one that has their `id`, or as they were last."""
         if not names or not self.reads_departed:
             return {}
+        from bucketwise.archivers.records.policies import PolicyRecords  # it brings all that is archived
+
         found = {it.identity: it for it in policies if it.identity in names}
         with self.database() as database:
             records = PolicyRecords(database, self.store, self.keys)
@@ -103,6 +106,8 @@ class Call:
     @cached_property
     def keys(self) -> Keys:
         """Returns the signing keys of the configured store."""
+        from bucketwise.archivers.format.keys import Keys
+
         return Keys.of(self.settings.store)
 
     @property
@@ -118,6 +123,8 @@ class Call:
     def open_executor(self) -> Callable[[Connections], AbstractContextManager[Executor]]:
         """Returns what executes tasks: as the options --workers and --executor say, else the settings. Raises
         UsageError."""
+        from bucketwise.jobs.core.workers import check_client, executor_for
+
         work, count, executor = self.settings.work, self.workers, self.executor
         if count is not None and executor is not None:
             raise UsageError(f"--workers {count} and --executor {executor}: {BOTH}")
@@ -129,25 +136,10 @@ class Call:
             work = work.model_copy(update={"executor": None, "workers": count})
         if work.executor is not None:
             check_client(work.executor)
-        return partial(_executor_for, self.settings.model_copy(update={"work": work}))
+        return partial(executor_for, self.settings.model_copy(update={"work": work}))
 
     @contextmanager
     def database(self) -> Iterator[Database[Document]]:
         """Yields the configured database, connected while the context lasts."""
         with connect.connect(self.settings.mongodb) as client:
             yield client[self.settings.mongodb.database]
-
-
-@contextmanager
-def _executor_for(settings: Settings, connections: Connections) -> Iterator[Executor]:
-    """Yields an executor for one run of one policy, as its settings say. Raises BucketwiseError where the
-    cluster can't be reached."""
-    work = settings.work
-    if work.executor is not None:
-        with cluster(work.executor, WorkerSettings.of(settings), work.memory) as found:
-            yield found
-    elif work.workers > 1:
-        with closing(ProcessExecutor(work.workers, work.memory, WorkerSettings.of(settings))) as processes:
-            yield processes
-    else:
-        yield LocalExecutor(connections, memory=work.memory)

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from multiprocessing.connection import Connection
@@ -21,7 +21,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 
 from bucketwise import __version__
-from bucketwise.archivers.context import Connections, Task
+from bucketwise.archivers.context import Connections, Executor, LocalExecutor, Task
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets import heap
 from bucketwise.config.checks.locations import SCHEMES
@@ -409,3 +409,18 @@ class ProcessExecutor:
             raise
         self._idle.put(worker)
         return answer
+
+
+@contextmanager
+def executor_for(settings: Settings, connections: Connections) -> Iterator[Executor]:
+    """Yields an executor for one run of one policy, as its settings say. Raises BucketwiseError where the
+    cluster can't be reached."""
+    work = settings.work
+    if work.executor is not None:
+        with cluster(work.executor, WorkerSettings.of(settings), work.memory) as found:
+            yield found
+    elif work.workers > 1:
+        with closing(ProcessExecutor(work.workers, work.memory, WorkerSettings.of(settings))) as processes:
+            yield processes
+    else:
+        yield LocalExecutor(connections, memory=work.memory)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-import numpy as np
 from bson.datetime_ms import DatetimeMS
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 HOUR = 3_600_000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (naive arithmetic never overflows at the calendar's ends)
@@ -99,6 +102,8 @@ def _clamped(ordinal: int) -> date:
 
 def _around(starts_of: set[int], start_ms: int, end_ms: int) -> NDArray[np.int64]:
     """Returns those starts of windows that lie around what touches [start_ms, end_ms)."""
+    import numpy as np  # here, since each command imports this module
+
     starts = np.array(sorted(starts_of), dtype=np.int64)
     begin = int(np.searchsorted(starts, start_ms, side="right")) - 1
     stop = max(begin, int(np.searchsorted(starts, end_ms, side="left")))

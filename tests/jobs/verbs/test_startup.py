@@ -18,6 +18,22 @@ LIBRARIES = (
     "apscheduler", "boto3", "bson", "distributed", "duckdb", "jinja2", "numpy", "prometheus_client",
     "pyarrow", "pydantic", "pyiceberg", "pymongo", "redis", "rich", "structlog",
 )  # fmt: skip
+#: What all commands import of `jobs`.
+SHARED = {"cli", "core", "output", "suite"}
+#: The jobs that make up a run.
+RUN = {"run", "rollup", "archive", "compact", "lake", "publish", "stats"}
+POLICIES = """
+[mongodb]
+uri = "mongodb://localhost:27017"
+database = "market"
+[policies.ticks]
+collection = "ticks"
+model = "reading"
+time_field = "at"
+value_fields = ["p"]
+[policies.ticks.rollup]
+hourly = "ticks_hourly"
+"""
 SCRIPT = """
 import atexit, sys
 
@@ -42,12 +58,16 @@ def ours(modules: set[str]) -> set[str]:
     return {it for it in modules if it.startswith("bucketwise.")}
 
 
+def rooms(modules: set[str]) -> set[str]:
+    """The jobs among them, and what jobs share."""
+    return {it.split(".")[2] for it in ours(modules) if it.startswith("bucketwise.jobs.")}
+
+
 @pytest.mark.parametrize("option", ["--version", "--help"])
 def test_what_only_tells_of_the_program_imports_no_library_and_no_job(option: str) -> None:
     modules = imported(option)
     assert modules.isdisjoint(LIBRARIES)
-    rooms = {it.split(".")[2] for it in ours(modules) if it.startswith("bucketwise.jobs.")}
-    assert rooms <= {"cli", "core", "output", "suite"}
+    assert rooms(modules) == SHARED
     assert {it.split(".")[1] for it in ours(modules)} <= {"__main__", "buckets", "config", "jobs"}
 
 
@@ -60,10 +80,22 @@ def test_a_job_that_has_not_begun_has_no_arrow_and_no_store(verb: str) -> None:
     assert modules.isdisjoint(late | {"pyiceberg", "redis", "structlog"})
 
 
-@pytest.mark.parametrize("verb", ["status", "run"])
+def test_the_policy_file_is_shown_by_a_quarter_of_the_program(tmp_path: Path) -> None:
+    """Nothing that reads buckets or archives is among it, nor an array."""
+    (tmp_path / "bucketwise.toml").write_text(POLICIES)
+    modules = imported("config", "show", "--json", cwd=tmp_path)
+    assert modules & set(LIBRARIES) == {"bson", "pydantic", "pymongo", "rich"}
+    assert rooms(modules) == SHARED | {"settings"}
+    assert len(ours(modules)) < 70
+
+
+@pytest.mark.parametrize(("verb", "jobs"), [("status", {"status"}), ("run", RUN)])
 @pytest.mark.after("run")
-def test_where_nothing_is_due_no_part_is_read_and_no_library_comes_for_it(place: Place, verb: str) -> None:
+def test_where_nothing_is_due_no_part_is_read_and_no_library_comes_for_it(
+    place: Place, verb: str, jobs: set[str]
+) -> None:
     modules = imported(verb, "--now", NOW, "--quiet", cwd=place.folder, MONGODB_URI=place.uri)
     assert modules.isdisjoint(
         {"apscheduler", "boto3", "distributed", "duckdb", "jinja2", "pyarrow", "structlog"}
     )
+    assert rooms(modules) == SHARED | jobs
