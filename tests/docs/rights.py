@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from bucketwise.jobs.suite import GROUPS
 from tests.docs.pages import ROOT, blocks
 from tests.jobs.command import CommandLine, Ran
 
@@ -33,12 +34,13 @@ ANCIENT = datetime(2015, 6, 30, tzinfo=UTC)
 #: The readings of the old buckets, whatever happens.
 OLD = ("--since", "2018-06-30T00:00Z", "--until", "2018-06-30T04:00Z")
 READINGS = {"ticks": 8, "iot": 10, "weather": 4}
-#: The verbs that change nothing, and what they are told.
-READING: dict[str, tuple[str, ...]] = {
-    "plan": (), "status": (), "stats": (), "verify": (), "audit": (), "summarize": OLD,
-    "readings": (*OLD, "-o", "out.csv"), "coverage": (), "explain": ("--at", "2018-06-30T00:00:00Z"),
+#: The verbs that change nothing, and what they are told: whoever asks, and some others.
+READING: dict[str, tuple[str, ...]] = dict.fromkeys(("plan", "verify", "audit", *GROUPS["Ask"]), ()) | {
+    "summarize": OLD,
+    "readings": (*OLD, "-o", "out.csv"),
+    "explain": ("--at", "2018-06-30T00:00:00Z"),
     "query": ("FROM {policy}, {policy}_hourly, {policy}_coverage LIMIT 1",),
-}  # fmt: skip
+}
 
 #: What the roles besides the README's policy are for.
 MORE = """
