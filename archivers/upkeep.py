@@ -111,7 +111,7 @@ def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> R
     policy may have their readings in its archive."""
     archived = archived_reader(context.connections, context.policy)
     reader = slice_reader(context, archived)
-    found = archived.superseded, archived.earliest, archived.restored
+    found = archived.returning_spans, archived.earliest, archived.restored
     known = Archived(reader, RECEIPTS, archived.span(), *found)
     report = roll_up(context, options, known)
     if report.gone and context.policy_records.archives_besides(context.policy):

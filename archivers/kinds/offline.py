@@ -110,7 +110,7 @@ class OfflineEvidence:
         return ArchivedTotals(0, 0, 0)
 
     def still_live(self) -> int:
-        """Returns the sum of what the records of open commits say."""
+        """Returns how many buckets of open commits were not deleted yet, as records tell."""
         wanted = {**self._receipts.is_current, "state": "open"}
         found = self._receipts.collection.find(wanted, {"live": 1, "buckets": 1})
         return sum(int(live_of(it, it["buckets"]).sum()) for it in found)
@@ -308,14 +308,14 @@ class Offline:
         return check_heads(self.context.receipts, self.held, goes_on=True).manifests
 
     def check_complete(self) -> None:
-        """Lists the commits."""
+        """Raises HaltedError where a commit is missing, or one that was dropped has come back: lists them."""
         from bucketwise.archivers.records.heads import check_all_present, check_none_reappeared
 
         check_none_reappeared(self.context.receipts, self.held)
         check_all_present(self.context.receipts, self.held, adopts=False)
 
     def check_own(self) -> None:
-        """Lists the commits and their files."""
+        """Raises HaltedError where a commit or its files come from elsewhere: lists them."""
         from bucketwise.archivers.records.registry import check_own
 
         check_own(self.context.receipts, self.held, self.context.known_fences)

@@ -87,7 +87,7 @@ class OnlineEvidence:
         return ArchivedTotals(self._source().count(), None, None)
 
     def still_live(self) -> int:
-        """Returns the sum of what its receipts name."""
+        """Returns how many buckets were copied and not deleted yet, as receipts tell."""
         mine = {"_id.policy": self._receipts.policy, "kind": "online", "state": "copied"}
         count: list[dict[str, Any]] = [
             {"$match": mine},

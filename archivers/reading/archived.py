@@ -64,7 +64,7 @@ class ArchivedReader(ABC):
         """Returns a range that holds all archived readings; None where nothing is archived."""
 
     @abstractmethod
-    def superseded(self) -> Iterator[tuple[int, int]]:
+    def returning_spans(self) -> Iterator[tuple[int, int]]:
         """Yields the span [start, end), in milliseconds, of archived copies that count again once their live
         bucket goes, which may have moved since it was restored."""
 
@@ -162,8 +162,8 @@ class OfflineReader(ArchivedReader):
         """Returns the days that hold all archived readings; None where nothing is archived."""
         return self._archive.span()
 
-    def superseded(self) -> Iterator[tuple[int, int]]:
-        """Yields the spans of commits that hold copies of what may be live."""
+    def returning_spans(self) -> Iterator[tuple[int, int]]:
+        """Yields those of commits of which some buckets may be live."""
         for receipt in self._receipts.in_state("open", "offline"):
             yield as_ms(receipt["first"]), as_ms(receipt["last"]) + 1
 
@@ -287,8 +287,8 @@ class OnlineReader(ArchivedReader):
         found = self._archived.span()
         return None if found is None else (found[0], found[1] + DAY_MS)
 
-    def superseded(self) -> Iterator[tuple[int, int]]:
-        """Yields the spans of copies whose originals no run has deleted."""
+    def returning_spans(self) -> Iterator[tuple[int, int]]:
+        """Yields those of copies whose originals no run has deleted."""
         for receipt in self._receipts.in_state("copied", "online"):
             yield from self._archived.spans(receipt["ids"])
 
@@ -317,7 +317,7 @@ class NothingArchived(ArchivedReader):
     def span(self) -> None:
         """Returns None."""
 
-    def superseded(self) -> Iterator[tuple[int, int]]:
+    def returning_spans(self) -> Iterator[tuple[int, int]]:
         """Yields nothing."""
         return iter(())
 

@@ -34,7 +34,8 @@ from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_type, rea
 
 Document = dict[str, Any]
 _DTYPES = {DATE: "<i8", DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
-_UNIT_NOTES: dict[Unit, str] = {
+#: What a message that rejects a number says of its unit.
+_MEANT_UNITS: dict[Unit, str] = {
     "s": " (numbers are seconds since 1970, not milliseconds)",
     "ms": " (numbers are milliseconds since 1970)",
     "us": " (numbers are microseconds since 1970)",
@@ -249,7 +250,7 @@ class NumberForm(TimeForm):
     @property
     def unusable(self) -> str:
         """Returns the words with which a message rejects a number."""
-        return super().unusable + _UNIT_NOTES[self.unit]
+        return super().unusable + _MEANT_UNITS[self.unit]
 
     def is_whole_second(self, kind: int) -> bool:
         """Returns whether a number stands for its whole second: whole numbers of seconds do."""

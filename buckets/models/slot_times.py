@@ -108,7 +108,7 @@ class CalendarSlots(SlotTimes):
 
     def ends(self, starts: Times) -> Times:
         """Returns the first instant after each bucket, by the clock a day, a week or a month later."""
-        ends = self._clock.since(self._last_shown(self._first_shown(starts)))
+        ends = self._clock.since(self._shown_end(self._first_shown(starts)))
         return np.minimum(ends, starts + self.longest)
 
     def _first_shown(self, starts: Times) -> Times:
@@ -117,7 +117,8 @@ class CalendarSlots(SlotTimes):
         day = _day_of(shown)
         return np.where(self._clock.since(day) == starts, day, shown)
 
-    def _last_shown(self, first: Times) -> Times:
+    def _shown_end(self, first: Times) -> Times:
+        """Returns what the clock shows when a bucket ends that started when it showed `first`."""
         return first + self._days * DAY_MS if self._days else _month_of(first, 1)
 
     def times(self, starts: Times, places: Times) -> Times:
@@ -140,7 +141,7 @@ class ClockSlots(CalendarSlots):
     def times(self, starts: Times, places: Times) -> Times:
         """Returns when the clock first shows a time of each slot."""
         first = self._first_shown(starts)
-        last = self._last_shown(first)
+        last = self._shown_end(first)
         times = starts[:, None] + places
         changed = np.flatnonzero(self._clock.since(last) - starts != last - first)
         if len(changed):
@@ -157,7 +158,7 @@ class ClockSlots(CalendarSlots):
     def why_lacking(self, start: int, place: int) -> str:
         """Returns why a bucket does not have a slot, for people."""
         first = int(self._first_shown(np.array([start]))[0])
-        if first + place >= int(self._last_shown(np.array([first]))[0]):
+        if first + place >= int(self._shown_end(np.array([first]))[0]):
             return super().why_lacking(start, place)
         return f"clocks in {self._clock.name} skipped that time"
 

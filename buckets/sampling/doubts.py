@@ -298,7 +298,7 @@ def _reason_for(read: AsRead, way: AsRead, form: str, now_ms: int | None) -> str
         return f"{ahead:,} of {len(read.times):,} sampled readings would lie in the future"
     days = np.unique(read.times // DAY_MS)
     is_sparse = 2 < len(days) <= own // DAY_MS / _APART and not _are_firsts(days)
-    if is_sparse and _alike(read, DAY_MS) >= 2 and _alike(way, 1) <= _alike(read, 1):
+    if is_sparse and _per_step(read, DAY_MS) >= 2 and _per_step(way, 1) <= _per_step(read, 1):
         over = f"over {own // DAY_MS:,} days"
         return f"the {len(days):,} days of the sampled readings would lie far apart, {over}"
     return None
@@ -317,7 +317,7 @@ def _are_firsts(days: Times) -> bool:
     return bool((dates == dates.astype("datetime64[M]")).all())
 
 
-def _alike(read: AsRead, step: int) -> float:
+def _per_step(read: AsRead, step: int) -> float:
     """Returns how many readings a series has in a step of time, in milliseconds, that has any."""
     columns = read.decoded.columns
     pairs = np.column_stack([columns.series_of_readings, columns.time // step])

@@ -193,7 +193,8 @@ def extract(
     elif not source.model.needs_index or (
         source.model.own_times and has_index(source.indexes, source.last_field)
     ):
-        parts, how = [_last(source, readings, table, losses, check)], "the last readings of all series"
+        parts = [_last_readings(source, readings, table, losses, check)]
+        how = "the last readings of all series"
     else:
         count = math.ceil(readings / max(1.0, a_bucket))
         parts, how = (
@@ -237,10 +238,10 @@ def _found(
     return joined(parts)
 
 
-def _last(
+def _last_readings(
     source: Source, readings: int, table: SeriesTable, losses: Losses, check: Callable[[], None]
 ) -> ExactReadings:
-    """Returns the readings before the last time, as far back as it takes."""
+    """Returns those of all series from some instant on, at least so many if there are."""
     rough = source.rough
     latest, earliest = rough.latest(), rough.earliest()
     best = ExactReadings.none(source.policy.value_names)

@@ -32,7 +32,7 @@ from bucketwise.rollups.progress import Bookmark, Progress, load, store
 Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
 #: Spans of archived copies whose bucket is live.
-Superseded = Callable[[], Iterable[Span]]
+ReturningSpans = Callable[[], Iterable[Span]]
 _MAX_DAYS = 400  # a query each
 _PRE_IMAGES = (
     "db.runCommand({collMod: %r, changeStreamPreAndPostImages: {enabled: true}}) makes later changes say so"
@@ -68,7 +68,7 @@ class LateFinder:
     calendar: Calendar
     stream: Stream
     is_deleted_early: Callable[[], bool]
-    superseded: Superseded
+    returning_spans: ReturningSpans
     known_changes: Callable[[], ChangeSet | None]
 
     def find(self, loaded: Progress) -> LateSpans:
@@ -133,7 +133,7 @@ class LateFinder:
                 spans["delete"] = Spans(())
                 del unknown["delete"]
             else:  # the archived copies of such a bucket count again
-                spans["delete"] = Spans([*spans["delete"].spans, *self.superseded()])
+                spans["delete"] = Spans([*spans["delete"].spans, *self.returning_spans()])
         if not unknown:
             return spans, None
         for operation in unknown:  # where a bucket moved from is not known: no proof for any summary

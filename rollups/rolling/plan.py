@@ -86,7 +86,7 @@ class Archived:
     reader: SliceReader  # reads slices of what is live and what is archived
     receipts: str  # the collection that gets a receipt in each transaction that deletes
     span: Span | None = None  # holds all archived readings
-    superseded: Callable[[], Iterable[Span]] = tuple  # spans of the copies of live buckets
+    returning_spans: Callable[[], Iterable[Span]] = tuple  # spans of the copies of live buckets
     earliest: Callable[[int], int | None] = same_instant  # at or after an instant: nothing is before it
     restored: Callable[[Batch], list[int]] = none_restored  # which live buckets of a batch are restored ones
 
@@ -267,7 +267,7 @@ class Planner:
             self.calendar,
             self.stream,
             lambda: self.is_deleted_early,
-            self.archived.superseded,
+            self.archived.returning_spans,
             self._known_changes,
         )
         late = finder.find(Progress(dict(through), loaded.bookmark))

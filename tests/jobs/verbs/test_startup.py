@@ -30,6 +30,7 @@ database = "market"
 collection = "ticks"
 model = "reading"
 time_field = "at"
+series_fields = ["symbol"]
 value_fields = ["p"]
 [policies.ticks.rollup]
 hourly = "ticks_hourly"
