@@ -18,7 +18,7 @@ from bucketwise.config.policies import LEVEL_NAMES, LevelName, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.every import NO_STEPS, Steps
-from bucketwise.jobs.core.job import Job, Series, one_policy, parse_series
+from bucketwise.jobs.core.job import SINCE, UNTIL, Job, Series, one_policy, parse_series
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
@@ -34,27 +34,6 @@ from bucketwise.rollups.progress import rolled_up_through
 from bucketwise.rollups.statistics import table_keys
 
 INCOMPLETE = 3
-
-
-Since = Annotated[
-    str,
-    typer.Option(
-        "--since",
-        metavar="WHEN",
-        help="Start of the range, inclusive: an instant (ISO 8601), a day or month such as 2018-06, "
-        "today, yesterday, or a time ago such as -7d.",
-    ),
-]
-
-
-Until = Annotated[
-    str,
-    typer.Option(
-        "--until",
-        metavar="WHEN",
-        help="End of the range, exclusive; as --since. A day or month is its first instant.",
-    ),
-]
 
 
 Percentiles = Annotated[
@@ -86,8 +65,8 @@ _USUAL = Shown()
 
 def summarize(
     call: Call,
-    since: Since,
-    until: Until,
+    since: Annotated[str, SINCE],
+    until: Annotated[str, UNTIL],
     series: Series = None,
     shown: Shown = _USUAL,
     steps: Steps = NO_STEPS,

@@ -171,25 +171,19 @@ MetricsFile = Annotated[
 ]
 
 
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="WHEN",
-        help="Start of the range, inclusive: an instant (ISO 8601), a day or month such as 2018-06, "
-        "today, yesterday, or a time ago such as -7d.",
-    ),
-]
-
-
-Until = Annotated[
-    str | None,
-    typer.Option(
-        "--until",
-        metavar="WHEN",
-        help="End of the range, exclusive; as --since. A day or month is its first instant.",
-    ),
-]
+SINCE: Any = typer.Option(
+    "--since",
+    metavar="WHEN",
+    help="Start of the range, inclusive: an instant (ISO 8601), a day or month such as 2018-06, "
+    "today, yesterday, or a time ago such as -7d.",
+)
+UNTIL: Any = typer.Option(
+    "--until",
+    metavar="WHEN",
+    help="End of the range, exclusive; as --since. A day or month is its first instant.",
+)
+Since = Annotated[str | None, SINCE]
+Until = Annotated[str | None, UNTIL]
 
 
 Series = Annotated[
