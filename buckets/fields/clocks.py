@@ -22,6 +22,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: from then on they repeat, as the calendar does, every 400 years.
 _FIRST_YEAR, _LISTED_TO, _PERIOD = 1800, 2100, 400
 _PERIOD_DAYS = 146_097
+#: Of instants that span more years than these, only years in which some lie are looked at.
+_FEW_YEARS = 50
 
 
 class Clock:
@@ -73,12 +75,14 @@ class Clock:
         return offsets[np.maximum(np.searchsorted(since, instants, side="right") - 1, 0)]
 
     def _table(self, instants: Times) -> tuple[Times, Times]:
-        """Returns since when which offset from UTC holds, for as long as the instants span."""
+        """Returns since when which offset from UTC holds in the years of the instants, and in each year
+        before: a day that is skipped may end in the next one."""
         timed = instants[instants != NO_TIME] if instants.size else instants
         if not timed.size:
             return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        first, last = (min(max(int(it), FIRST_MS), LAST_MS) for it in (timed.min(), timed.max()))
-        return _offsets_of(self._zone, _year_of(first), _year_of(last))
+        first, last = (int(it) for it in _years_of(np.array([timed.min(), timed.max()])))
+        years = range(first, last + 1) if last - first < _FEW_YEARS else np.unique(_years_of(timed)).tolist()
+        return _offsets_of(self._zone, tuple(years))
 
 
 @lru_cache(64)
@@ -91,17 +95,18 @@ def _where_timed(given: Times, found: Times) -> Times:
     return np.where(given == NO_TIME, NO_TIME, found)
 
 
-def _year_of(ms: int) -> int:
-    return int(np.datetime64(ms, "ms").astype("datetime64[Y]").astype(int)) + 1970
+def _years_of(instants: Times) -> Times:
+    """Returns the years of UTC of instants; of one beyond the calendar its first or last year."""
+    times = np.clip(instants, FIRST_MS, LAST_MS).astype("datetime64[ms]")
+    return times.astype("datetime64[Y]").astype(np.int64) + 1970
 
 
 @lru_cache(64)
-def _offsets_of(zone: ZoneInfo, first_year: int, last_year: int) -> tuple[Times, Times]:
-    """Returns since when which offset holds in these years."""
+def _offsets_of(zone: ZoneInfo, years: tuple[int, ...]) -> tuple[Times, Times]:
+    """Returns since when which offset holds in these years, which ascend, and in each year before."""
     since: list[int] = []
     offsets: list[int] = []
-    first = max(first_year, _FIRST_YEAR)
-    for year in range(first, max(last_year, first) + 1):
+    for year in sorted({max(it, _FIRST_YEAR) for last in years for it in (last - 1, last)}):
         periods = max(0, (year - _LISTED_TO) // _PERIOD)
         for at, offset in _changes(zone, year - periods * _PERIOD):
             if not offsets or offsets[-1] != offset:
@@ -115,7 +120,7 @@ def _changes(zone: ZoneInfo, year: int) -> list[tuple[int, int]]:
     """Returns since when which offset holds in a year of UTC: from its start, and from each change on."""
 
     def offset(second: int) -> int:
-        at = (_EPOCH + timedelta(seconds=second)).astimezone(zone)
+        at = datetime.fromtimestamp(second, zone)
         return (at.utcoffset() or timedelta(0)) // timedelta(milliseconds=1)
 
     day = DAY_MS // 1000

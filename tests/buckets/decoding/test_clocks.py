@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketwise.buckets.fields import clocks
 from bucketwise.buckets.fields.clocks import clock_of
 from bucketwise.buckets.fields.times import NO_TIME
 
@@ -68,8 +69,25 @@ def test_since(shown: datetime, zone: str) -> None:
         ("America/Havana", "2025-11-02", "2025-11-02T04:00:00"),  # and is shown twice
         ("Pacific/Apia", "2011-12-30", "2011-12-30T10:00:00"),  # the whole day is skipped
         ("Pacific/Apia", "2011-12-31", "2011-12-30T10:00:00"),
+        ("Pacific/Kiritimati", "1994-12-31T20:00", "1994-12-31T10:00:00"),  # in UTC the next year has begun
     ],
 )
 def test_days_without_a_plain_midnight(zone: str, shown: str, instant: str) -> None:
     (found,) = clock_of(zone).since(np.array([_ms(datetime.fromisoformat(shown))])).tolist()
     assert found == _ms(datetime.fromisoformat(instant))
+
+
+def test_of_instants_far_apart_no_years_between_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single broken time must not have thousands of years listed, for each of sixty zones."""
+    seen: list[int] = []
+    changes = clocks._changes
+
+    def noted(zone: ZoneInfo, year: int) -> list[tuple[int, int]]:
+        seen.append(year)
+        return changes(zone, year)
+
+    monkeypatch.setattr(clocks, "_changes", noted)
+    instants = np.array([_ms(datetime(year, 7, 1)) for year in (1850, 2024, 9999)])  # noqa: DTZ001
+    shown = clock_of("Asia/Kathmandu").shown(instants)
+    assert ((shown - instants) / 60_000).round(2).tolist() == [341.27, 345, 345]
+    assert seen == [1849, 1850, 2023, 2024, 2398, 2399]  # rules repeat every 400 years
