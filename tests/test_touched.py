@@ -23,8 +23,9 @@ IMPORTS = {
     "bucketwise.jobs": set[str](),
     "bucketwise": set[str](),
 }
-FILES = ("tests/jobs/test_run.py", "tests/rollups/test_sum.py", "tests/docs/test_pages.py")
-RUN, SUM, PAGES = FILES
+RUN, SUM, PAGES = "tests/jobs/test_run.py", "tests/rollups/test_sum.py", "tests/docs/test_pages.py"
+#: With how many proofs each has.
+FILES = {RUN: 7, SUM: 7, PAGES: 5}
 
 
 @pytest.mark.parametrize(
@@ -47,12 +48,18 @@ RUN, SUM, PAGES = FILES
     ],
 )
 def test_a_change_touches_what_rests_on_it(changed: str, touched: list[tuple[int, str]]) -> None:
-    assert chosen(FILES, [changed], IMPORTS) == [Choice(far, file, changed) for far, file in touched]
+    assert chosen(FILES, [changed], IMPORTS) == [Choice(far, FILES[file], file, changed) for far, file in touched]
 
 
 def test_the_nearest_come_first() -> None:
     found = chosen(FILES, ["jobs/cli.py", "rollups/sum.py", "tests/jobs/place.py"], IMPORTS)
-    assert found == [Choice(1, RUN, "tests/jobs/place.py"), Choice(1, SUM, "rollups/sum.py")]
+    assert found == [Choice(1, 7, RUN, "tests/jobs/place.py"), Choice(1, 7, SUM, "rollups/sum.py")]
+
+
+def test_of_equally_near_ones_those_with_few_proofs_come_first() -> None:
+    changed = ["jobs/cli.py", "config/tables.py"]
+    found = chosen({RUN: 40, SUM: 9, PAGES: 300}, changed, IMPORTS)
+    assert [it.file for it in found] == [SUM, RUN, PAGES]
 
 
 def test_what_may_touch_all_comes_behind_what_was_touched() -> None:

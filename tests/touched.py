@@ -1,4 +1,5 @@
-"""Runs the proofs of what a change touches, nearest first: `python -m tests.touched --until SECONDS`.
+"""Runs the proofs of what a change touches, nearest first and of equally near files those with few cases:
+`python -m tests.touched --until SECONDS`.
 
 A change is what differs from the merge base with origin/main. On main itself it is what was pushed since the
 commit that CHANGED_SINCE names, or else what was committed in the day before the last commit. A file of
@@ -27,6 +28,9 @@ _AT_ONCE = 6
 _OF_ALL = 100
 _A_DAY = 86_400
 _LEFT_OUT = "left out, because the time was up"
+_NOT_FINISHED = "not finished, because the time was up"
+#: By the exit code of `timeout`: the last one if what was interrupted had to be killed.
+_ENDED = {0: "passed", 124: _NOT_FINISHED, 137: _NOT_FINISHED}
 ROOT = Path(__file__).resolve().parents[1]
 Imports = Mapping[str, Set[str]]
 
@@ -46,21 +50,25 @@ _PROSE = ("tests/docs/",)
 
 @dataclass(frozen=True, order=True)
 class Choice:
-    """A file of tests that a change touches: through how many imports, and what was changed there."""
+    """A file of tests that a change touches: through how many imports, how many proofs it has, and what was
+    changed there."""
 
     distance: int
+    proofs: int
     file: str
     changed: str
 
 
-def chosen(files: Iterable[str], changed: Iterable[str], imports: Imports) -> list[Choice]:
-    """Returns the files that a change of others touches, nearest first."""
+def chosen(files: Mapping[str, int], changed: Iterable[str], imports: Imports) -> list[Choice]:
+    """Returns those of the files, each with how many proofs it has, that a change of others touches: nearest
+    first, and of equally near ones those with fewer proofs, so that as many files as can be have had their
+    turn when the time is up."""
     changes = sorted(changed)
     found = []
-    for file in files:
+    for file, proofs in files.items():
         steps = _distances(_begin(file), imports)
         far = {it: _distance(file, it, steps, imports) for it in changes}
-        found += sorted(Choice(steps, file, it) for it, steps in far.items() if steps is not None)[:1]
+        found += sorted(Choice(steps, proofs, file, it) for it, steps in far.items() if steps is not None)[:1]
     return sorted(found)
 
 
@@ -163,14 +171,15 @@ def _proof(*arguments: str) -> list[str]:
     return ["make", "proof", f"ARGS={' '.join(arguments)}"]
 
 
-def proof_files() -> list[str]:
-    """Returns the files that have proofs, as pytest finds them."""
+def proof_files() -> dict[str, int]:
+    """Returns the files that have proofs, as pytest finds them, and how many."""
     ran = subprocess.run(
         _proof("--collect-only", "-qq"), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
     )
     if ran.returncode != 0:
         sys.exit(f"{ran.stdout}\nWhich proofs there are could not be told")
-    return re.findall(r"^(tests/\S+\.py): \d+$", ran.stdout, re.M)
+    found = re.findall(r"^(tests/\S+\.py): (\d+)$", ran.stdout, re.M)
+    return {file: int(count) for file, count in found}
 
 
 def main() -> int:
@@ -207,7 +216,7 @@ def _run(files: Sequence[str], seconds: float) -> str:
     _tell(f"Proofs: {' '.join(files)}")
     limit = ["timeout", "--signal=INT", "--kill-after=60", f"{seconds:.0f}"]
     code = subprocess.run([*limit, *_proof("-q", "-x", *files)], cwd=ROOT, check=False).returncode
-    return {0: "passed", 124: "not finished, because the time was up"}.get(code, "failed")
+    return _ENDED.get(code, "failed")
 
 
 def _tell(line: str) -> None:

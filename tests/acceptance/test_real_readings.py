@@ -259,16 +259,14 @@ def fetch(store: Store, bucket_client: Any, into: Path) -> dict[str, int]:
     return sizes
 
 
-def _some_and_all() -> list[Any]:
-    """The first readings of each series; all of them in the runs of hours."""
-    some = [
-        pytest.param(it.first(300), id=it.name, marks=[pytest.mark.proof] * (at > 0))
-        for at, it in enumerate(ORIGINS)
-    ]
-    return some + [pytest.param(it, id=f"all of {it.name}", marks=pytest.mark.soak) for it in ORIGINS]
+def _few_some_and_all() -> list[Any]:
+    """The first readings of few series, of each series, and all of them in the runs of hours."""
+    few = pytest.param(ORIGINS[0].first(300, series=3), id=f"few of {ORIGINS[0].name}")
+    some = [pytest.param(it.first(300), id=it.name, marks=pytest.mark.proof) for it in ORIGINS]
+    return [few, *some, *(pytest.param(it, id=f"all of {it.name}", marks=pytest.mark.soak) for it in ORIGINS)]
 
 
-@pytest.fixture(params=_some_and_all())
+@pytest.fixture(params=_few_some_and_all())
 def origin(request: pytest.FixtureRequest) -> Origin:
     found: Origin = request.param
     return found
