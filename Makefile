@@ -24,7 +24,7 @@ quick: $(VENV)/dev.done  ## the tests that need no server and no process, in les
 
 test: $(VENV)/dev.done  ## what each part does, in some minutes (ARGS="-k restore" narrows it)
 	@.ci/test-programs
-	@$(BIN)/pytest -n 4 --dist worksteal -m "$(BRIEF)" $(ARGS)
+	@$(BIN)/pytest -n 3 --dist worksteal -m "$(BRIEF)" $(ARGS)
 
 proof: $(VENV)/dev.done  ## what takes long: faults, races, browsers, images, more examples of properties
 	@.ci/test-programs proof

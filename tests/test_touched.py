@@ -48,7 +48,8 @@ FILES = {RUN: 7, SUM: 7, PAGES: 5}
     ],
 )
 def test_a_change_touches_what_rests_on_it(changed: str, touched: list[tuple[int, str]]) -> None:
-    assert chosen(FILES, [changed], IMPORTS) == [Choice(far, FILES[file], file, changed) for far, file in touched]
+    wanted = [Choice(far, FILES[file], file, changed) for far, file in touched]
+    assert chosen(FILES, [changed], IMPORTS) == wanted
 
 
 def test_the_nearest_come_first() -> None:

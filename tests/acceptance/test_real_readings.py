@@ -273,21 +273,21 @@ def origin(request: pytest.FixtureRequest) -> Origin:
 
 
 def _rows_and_ways() -> list[Any]:
-    """Every third shape; the others, the other way, and of what lies beside the repository in the proofs."""
+    """Every third shape, each way."""
     return [
         pytest.param(
             list(SHAPES)[part::3],
             origin,
             to,
             id=f"{origin.name}-{to}-{part}",
-            marks=[pytest.mark.proof] * (number + way + part > 0),
         )
-        for number, origin in enumerate(ORIGINS)
-        for way, to in enumerate(("offline", "online"))
+        for origin in ORIGINS
+        for to in ("offline", "online")
         for part in range(3)
     ]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("shapes", "origin", "to"), _rows_and_ways())
 def test_further_shapes(
     shapes: list[str],
@@ -321,6 +321,7 @@ def test_offline_archive_in_a_folder(
         assert_table(tmp_path / "store" / f"{kind}_offline" / "data", origin.of(kind))
 
 
+@pytest.mark.proof
 def test_online_archive(
     bucketwise: CommandLine,
     tmp_path: Path,
@@ -338,7 +339,8 @@ def test_online_archive(
         assert "block_compressor=zstd" in options
 
 
-@pytest.mark.parametrize("server", ["moto", pytest.param("rclone", marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("server", ["moto", "rclone"])
 def test_offline_archive_in_s3(
     server: str,
     bucketwise: CommandLine,

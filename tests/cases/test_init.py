@@ -28,6 +28,7 @@ def _told(cases: list[Case]) -> list[Case]:
     return [it for it in cases if it.init != "free"]
 
 
+@pytest.mark.in_turn(12)
 @pytest.mark.parametrize("stage", _told(all_cases()), ids=str, indirect=True)
 def test_it_is_known_or_asked(stage: Stage) -> None:
     case = stage.case

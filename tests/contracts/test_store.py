@@ -176,6 +176,7 @@ def test_a_listing_is_in_order_and_goes_by_prefix(store: ObjectStore) -> None:
     assert {item.key: item.size for item in store.list()} == {name: n for n, name in enumerate(names)}
 
 
+@pytest.mark.in_turn(1)
 def test_a_listing_goes_on_after_a_thousand(store: ObjectStore) -> None:
     names = [f"data/dt=2018-06-{n % 30 + 1:02}/{n:04}" for n in range(1005)]
     with ThreadPoolExecutor(8) as pool:

@@ -53,6 +53,7 @@ from tests.archivers.states import (
     nothing_archived,
     restored,
 )
+from tests.examples import examples
 
 Document = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
@@ -139,7 +140,7 @@ def test_any_range(prepared: States, case: Case) -> None:
         st.integers(-(10**8), 10**8).map(lambda count: DAY0 + count * MILLISECOND),
     )
 
-    @settings(max_examples=8)
+    @settings(max_examples=examples(8))
     @given(st.none() | edges, st.none() | edges, st.sampled_from([40, 500, 10_000]))
     def check_range(since: datetime | None, until: datetime | None, at_most: int) -> None:
         found = rows_of(readings(cycle, since=since, until=until, at_most=at_most))

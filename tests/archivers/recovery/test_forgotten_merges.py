@@ -141,7 +141,7 @@ def test_it_dies_while_a_bucket_leaves_a_merged_commit(
     whole = Steps(1000)
     ran(whole)
     assert not whole.died
-    for it in deaths(whole.passed, turn=1, few_steps=few_steps):
+    for it in deaths(whole.passed, turn=1, of=2, few_steps=few_steps):
         steps = Steps(*it)
         ran(steps)
         assert steps.died

@@ -171,7 +171,7 @@ def test_it_dies_at_each_step(
     erase(whole)
     assert held(world) == expected
     turn = list(SERIES).index(name)
-    for it in deaths(whole.passed, turn, of=3 if to == "offline" else 1, few_steps=few_steps):
+    for it in deaths(whole.passed, turn, of=3, few_steps=few_steps):
         standing.put_back(world.cycle)
         with pytest.raises(Crash):
             erase(Steps(*it))

@@ -362,7 +362,7 @@ def _changes(
 @pytest.mark.parametrize(
     ("is_signed", "count"),
     [
-        pytest.param(True, 24, id="signed"),
+        pytest.param(True, 12, id="signed"),
         pytest.param(True, 200, id="signed, many", marks=pytest.mark.proof),
         pytest.param(False, 60, id="unsigned, many", marks=pytest.mark.proof),
     ],
@@ -383,7 +383,7 @@ def test_every_change_is_named_and_harms_nothing(
 @pytest.mark.parametrize(
     ("is_signed", "count"),
     [
-        pytest.param(True, 24, id="signed"),
+        pytest.param(True, 12, id="signed"),
         pytest.param(True, 60, id="signed, many", marks=pytest.mark.proof),
         pytest.param(False, 60, id="unsigned, many", marks=pytest.mark.proof),
     ],

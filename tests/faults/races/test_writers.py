@@ -108,8 +108,7 @@ def _named(cases: list[Any], *marks: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("model", "archive", "late", "seed", "again", "killed"),
     [
-        *_named(SHORT[:1]),
-        *_named(SHORT[1:], pytest.mark.proof),
+        *_named(SHORT, pytest.mark.proof),
         *_named([it for it in _tries(6) if it not in SHORT], pytest.mark.soak),
     ],
 )

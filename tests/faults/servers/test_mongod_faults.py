@@ -229,6 +229,7 @@ def test_mongod_is_killed_and_comes_back(single: Place, tally: Tally, job: str, 
     aftermath.check(tally, GROUP + "killed and started again", f"{job}, {at}, {when}", scene, ran)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("job", "at", "how"), moments(CHANGED, ["steps down", "is killed", "hangs"], 9))
 def test_the_primary_changes(three: Place, tally: Tally, job: str, at: int, how: str) -> None:
     """Another node is elected; the run goes on there, or ends, and the next goes on there."""

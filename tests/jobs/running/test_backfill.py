@@ -100,6 +100,7 @@ def test_it_begins_anew_if_asked_to(place: Place) -> None:
     assert (ran.code, "--restart: give --slices as well" in ran.err) == (2, True)
 
 
+@pytest.mark.in_turn(1)
 @after(two_months, ROLLED_UP)
 @pytest.mark.parametrize("through", [False, True], ids=["never rolled up", "rolled up before"])
 def test_a_killed_one_goes_on_where_it_stopped(place: Place, through: bool) -> None:

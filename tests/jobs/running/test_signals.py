@@ -153,6 +153,7 @@ def outcomes(place: Place, policy: str) -> list[str]:
     ]
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "verb", ["run", *(pytest.param(it, marks=pytest.mark.proof) for it in ("rollup", "archive")), "unpin"]
 )

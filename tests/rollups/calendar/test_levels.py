@@ -183,7 +183,7 @@ def check(bench: Bench, policy: Policy, zone: str, now: datetime, found: Sequenc
 )
 def test_every_level_equals_plain_python_and_late_readings_mend_it(bench: Bench, zone: str) -> None:
     first = STORIES[zone]
-    found, policy, now = ticks(first, 200), policy_of(zone), first + LENGTH + 20 * DAY
+    found, policy, now = ticks(first, 120), policy_of(zone), first + LENGTH + 20 * DAY
     bench.database["ticks"].insert_many(found[::2])
     bench.database["archive"].insert_many(found[1::2])
     report = bench.roll_up(policy, now)
@@ -296,7 +296,7 @@ def test_made_of_readings_or_of_finer_summaries_it_is_the_same_to_the_byte(bench
     names: list[Any] = ["A", 1, 1.5, True, {"a": 1}, first, None]
     found = [
         {**one, "p": odd[n % 7] if n % 3 == 0 else one["p"], "symbol": names[n % 5 if n % 2 else n % 7]}
-        for n, one in enumerate(ticks(first, 140))
+        for n, one in enumerate(ticks(first, 70))
     ]
     bench.database["ticks"].insert_many(found)
 
