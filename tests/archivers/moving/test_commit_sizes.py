@@ -207,7 +207,7 @@ class Waiting(FileStore):
 
     def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
         if self._day in key:
-            assert self._is_there.wait(30), "no other copy was made meanwhile"
+            assert self._is_there.wait(60), "no other copy was made meanwhile"
             if self._fails:
                 raise StoreError("put", key, "no")
         super().put_bytes(key, data, **given)
@@ -261,7 +261,7 @@ class Losing(FileStore):
 
     def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
         if self._other in key and "/meta/manifests/" in key:
-            assert self._read.wait(30), "no other copy was made meanwhile"
+            assert self._read.wait(60), "no other copy was made meanwhile"
             self.delete([self._lost])
         super().put_bytes(key, data, **given)
 

@@ -134,7 +134,7 @@ def test_the_next_day_is_fetched_while_one_is_worked_on(
         return ending(source, start_ms, end_ms)
 
     def waiting(filling: Filling, buckets: BucketSet) -> None:
-        assert is_asked_for.wait(20)
+        assert is_asked_for.wait(60)
         measure(filling, buckets)
 
     monkeypatch.setattr(Source, "ending", noted)

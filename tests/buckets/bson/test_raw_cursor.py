@@ -270,7 +270,7 @@ def test_one_is_fetched_while_one_is_worked_on() -> None:
     found = prefetch(numbers(), lambda: True)
     for number in range(3):
         assert next(found) == number
-        assert fetched[number + 1].wait(10)
+        assert fetched[number + 1].wait(60)
         assert not any(event.is_set() for event in fetched[number + 2 :])
     found.close()
 
@@ -290,7 +290,7 @@ def test_so_many_are_fetched_as_fit() -> None:
     for _ in range(40):
         next(found)
         taken += 1
-        assert fetched[taken + 2].wait(10)
+        assert fetched[taken + 2].wait(60)
     assert most <= 3  # two wait, where there is room for another one; one is on its way
     before = sum(event.is_set() for event in fetched)
     found.close()
@@ -333,7 +333,7 @@ for _ in range(1000):
         assert found == [*range(400)], found  # else it was interrupted
     except Alarm:
         rung += 1
-until = time.monotonic() + 10
+until = time.monotonic() + 60
 while sum(it.is_alive() for it in threading.enumerate()) > 1 and time.monotonic() < until:
     time.sleep(0.01)
 alive = [it for it in threading.enumerate() if it.is_alive()]
@@ -386,13 +386,13 @@ def test_leaving_off_waits_for_what_is_under_way() -> None:
     def numbers() -> Iterator[int]:
         yield 0
         entered.set()
-        release.wait(10)
+        release.wait(60)
         done.set()
         yield 1
 
     found = prefetch(numbers(), lambda: True)
     next(found)
-    assert entered.wait(10)
+    assert entered.wait(60)
     threading.Timer(0.05, release.set).start()
     found.close()
     assert done.is_set() and not fetching()

@@ -105,13 +105,13 @@ def test_of_many_at_once_one_gets_it(database: Db) -> None:
     start, done = threading.Barrier(8), threading.Barrier(8)
 
     def take(_: int) -> int | None:
-        start.wait(30)
+        start.wait(60)
         try:
             with Lease(database, "ticks") as held:
-                done.wait(30)
+                done.wait(60)
                 return held.fence
         except LeaseHeldError:
-            done.wait(30)
+            done.wait(60)
             return None
 
     with ThreadPoolExecutor(8) as pool:

@@ -292,7 +292,7 @@ class Held:
     def end(self) -> None:
         self.stop.request()
         self.go.set()
-        self.thread.join(20)
+        self.thread.join(60)
         assert not self.thread.is_alive()
 
 

@@ -127,7 +127,7 @@ def alive(pid: int) -> bool:
 
 
 def await_end(pid: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(pid)

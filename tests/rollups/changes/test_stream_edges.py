@@ -132,7 +132,7 @@ def test_a_plan_ends_while_readings_come_in(bench: Bench) -> None:
     planner = threading.Thread(target=plan, daemon=True)
     writer.start()
     planner.start()
-    ended = done.wait(20)
+    ended = done.wait(60)
     stop.set()
     writer.join()
     planner.join()
