@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -74,10 +75,22 @@ def decoding(store: ObjectStore, file: StoredFile) -> Iterator[None]:
     except Corrupt as error:
         raise DamagedError("part-differs", error.place, error.reason) from None
     except (ArrowException, MalformedError, OSError) as error:
-        if isinstance(error, MemoryError) or getattr(error, "errno", None):
+        if _is_short_of_memory(error) or getattr(error, "errno", None):
             raise  # a fault of this machine, not damage
         place = f"{store.url}/{file.key}"
         raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None
+
+
+#: More bytes than any file of a commit needs at once.
+_MOST_ASKED = 1 << 36
+_ASKED = re.compile(r"of size (\d+)")
+
+
+def _is_short_of_memory(error: BaseException) -> bool:
+    """Returns whether this machine lacks memory that a file may well need. The header of a damaged one may
+    ask for terabytes."""
+    asked = _ASKED.search(str(error))
+    return isinstance(error, MemoryError) and not (asked and int(asked[1]) > _MOST_ASKED)
 
 
 class Maker(NamedTuple):

@@ -15,7 +15,7 @@ from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.columns import Columns, ValueKind
 from bucketwise.buckets.decoding.soundness import EARLIEST
 from bucketwise.buckets.fields.selectors import extended_json
-from bucketwise.buckets.fields.times import as_date, as_ms, as_text
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms, as_text
 from bucketwise.buckets.inferring import arrays, readings, samples, slots
 from bucketwise.buckets.inferring.fields import (
     FLAG,
@@ -27,8 +27,9 @@ from bucketwise.buckets.inferring.fields import (
     non_null,
     quoted,
 )
+from bucketwise.buckets.inferring.kinds import likely_kinds
 from bucketwise.buckets.inferring.proposal import Evidence, Proposal
-from bucketwise.buckets.inferring.ways import Trial, Way, tried, try_keys
+from bucketwise.buckets.inferring.ways import Trial, Way, tried, try_keys, undoubted
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
@@ -86,6 +87,24 @@ def _with_earliest(way: Way, trial: Trial, notes: Notes) -> Way:
     return replace(way, policy=make_policy(**keys, earliest=f"{first.year:04}-01-01"))
 
 
+def _with_latest(way: Way, trial: Trial, notes: Notes) -> Way:
+    """Returns the way with the latest time that is no fault, where a few readings are years after all
+    others: of a clock that was never set."""
+    times = np.sort(trial.decoded.columns.time)
+    late = np.flatnonzero(np.diff(times) > _YEARS_AHEAD)
+    ahead = len(times) - 1 - int(late[0]) if len(late) else 0
+    if not 0 < ahead <= _REPEATED * len(times):
+        return way
+    first = as_text(as_date(int(times[-ahead])))
+    notes.evidence["latest"] = [
+        f"{ahead:,} of {len(times):,} readings are at {first} or later, years after all others"
+    ]
+    keys = way.policy.model_dump(exclude_unset=True, by_alias=True)
+    return replace(way, policy=make_policy(**keys, latest="2d"))
+
+
+#: Milliseconds that no reading is after another one.
+_YEARS_AHEAD = 10 * 365 * DAY_MS
 #: Share of the readings that have series and time of another one, from which on they are asked about.
 _REPEATED = 0.05
 
@@ -124,6 +143,7 @@ class Guess:
     ways: tuple[Way, ...] = ()  # all in which the documents can be read; the policy is that of the first
     timezone: str | None = None
     is_noisy: bool = False
+    kinds: dict[str, tuple[dict[str, str], str]] = field(default_factory=dict)  # see `likely_kinds`
     is_summaries: bool = False
 
     @property
@@ -205,11 +225,13 @@ def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[
     found = tried({"name": name, "collection": collection, **proposal.keys}, proposal, batch)
     if not found or len(found[0][0].decoded.units) < _MIN_FIT * len(batch):
         return None
+    found = undoubted(found)
     trial, _ = found[0]
     _note(trial, proposal.what, "sampled documents", proposal.notes)
     _note_mixed(trial, proposal.notes)
     _note_repeated(trial, proposal.notes)
-    ways = tuple(_with_earliest(way, of_way, proposal.notes) for of_way, way in found)
+    bounded = [(it, _with_earliest(way, it, proposal.notes)) for it, way in found]
+    ways = tuple(_with_latest(way, it, proposal.notes) for it, way in bounded)
     made = Guess(
         collection,
         ways[0].policy,
@@ -219,6 +241,7 @@ def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[
         ways=ways,
         timezone=proposal.timezone,
         is_noisy=is_noisy(trial.decoded.columns),
+        kinds=likely_kinds(trial.decoded.columns, trial.policy),
     )
     return trial.finite, made
 

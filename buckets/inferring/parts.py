@@ -10,11 +10,11 @@ from bucketwise.buckets.inferring.fields import is_text, is_whole, non_null
 
 #: Directives of the parts of a time, their limits, and the names that fields have for them.
 _PARTS = {
-    "%Y": (1900, 2200, "y yr yyyy year jahr annee ano anno"),
+    "%Y": (1900, 2200, "y yr yy yyyy year jahr annee ano anno"),
     "%m": (1, 12, "m mo mon mm mth month monat mois mes mese"),
     "%d": (1, 31, "d dd dy dom day tag jour dia giorno dayofmonth"),
     "%H": (0, 23, "h hh hr hour std stunde heure hora ora hourofday"),
-    "%M": (0, 59, "m mi mn min minute minutes minuto"),
+    "%M": (0, 59, "m mi mm mn min minute minutes minuto"),
     "%S": (0, 59, "s ss sec second seconds sek sekunde seconde secondo"),
 }
 #: The parts of a sample's time within its bucket, outer first, and the unit of each.
@@ -23,7 +23,8 @@ _NO_LETTERS = re.compile("[^a-z]")
 
 
 class ClockParts(NamedTuple):
-    """Fields of the day and of the time of day, outer first; none where they are not told so."""
+    """Fields of the day, or of the month alone, and of the time of day, outer first; none where they are not
+    told so."""
 
     day: tuple[str, ...] = ()
     clock: tuple[str, ...] = ()
@@ -36,7 +37,7 @@ class ClockParts(NamedTuple):
     @property
     def format(self) -> str:
         """Returns the format of all parts, joined by spaces."""
-        return " ".join(["%Y", "%m", "%d", *self.clock_format.split()])
+        return " ".join([*["%Y", "%m", "%d"][: len(self.day)], *self.clock_format.split()])
 
 
 def parts_in(fields: Mapping[str, Sequence[Any]]) -> ClockParts:
@@ -53,7 +54,8 @@ def parts_in(fields: Mapping[str, Sequence[Any]]) -> ClockParts:
             break
         clock.append(found[directive])
     day = tuple(found[it] for it in ("%Y", "%m", "%d") if it in found)
-    return ClockParts(day if len(day) == 3 else (), tuple(clock))
+    is_month = not clock and list(found) == ["%Y", "%m"]
+    return ClockParts(day if len(day) == 3 or is_month else (), tuple(clock))
 
 
 def units_within(fields: Mapping[str, Sequence[Any]]) -> dict[str, str]:

@@ -60,8 +60,13 @@ def choose_fields(
     _note_choice(chosen, columns, notes)
     for path in texts:
         if path not in chosen and path not in likely and len(set(map(_hashable, columns[path]))) > 1:
+            state = (
+                '. Is it a state? Then add it to value_fields and nonnumeric_ok, with kind = "state"'
+                if _count_distinct(non_null(columns[path])) <= _MOST_STATES
+                else ""
+            )
             notes.add_question(
-                _KEY, f"{quoted(path)} varies. Is it part of what is measured? Then add it here"
+                _KEY, f"{quoted(path)} varies. Is it part of what is measured? Then add it here{state}"
             )
     return [path for path in columns if path in chosen]
 
@@ -127,6 +132,12 @@ def _hashable(value: Any) -> Hashable:
 
 #: Share of documents that need to have a field for it to count as always there: some may be broken.
 NEARLY_ALL = 0.9
+#: Share that needs to have a field named like a series: the others may have been written before it came.
+_SOME = 0.2
+#: Texts of a state.
+_MOST_STATES = 10
+#: What a document that lacks its series is read as.
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,16 @@ class Evidence:
         """Returns the fields of times, the likeliest first."""
         return times_in(self.single, self._first_of_indexes) or time_of_ids(self.single.get("_id", []))
 
+    @cached_property
+    def lacked(self) -> dict[str, list[Any]]:
+        """Returns the fields named like a series that many documents have and others lack, as text."""
+        some = self.fields.in_most(_SOME)
+        return {
+            path: held
+            for path, held in some.items()
+            if path not in self.single and hints(path, SERIES) and all(map(is_text, non_null(held)))
+        }
+
     @property
     def _first_of_indexes(self) -> list[str]:
         return [it[0] for it in self.indexes if it]
@@ -188,7 +209,7 @@ def names_of(evidence: Evidence, used: Sequence[str]) -> dict[str, list[Any]]:
     taken = {*times, *zones, *used}
     return {
         path: it
-        for path, it in evidence.single.items()
+        for path, it in (evidence.single | evidence.lacked).items()
         if path not in taken and path != "_id" and not _are_values(it)
     }
 
@@ -202,10 +223,28 @@ def _are_values(held: Sequence[Any]) -> bool:
 def choose_series(
     columns: Columns, times: Sequence[int | None], evidence: Evidence, time: str, proposal: Proposal
 ) -> None:
-    """Puts the series fields into the proposal."""
-    proposal.keys["series_fields"] = choose_fields(
-        columns, times, evidence.indexed_with(time), proposal.notes
-    )
+    """Puts the series fields into the proposal, and what documents count as that have no text there."""
+    lacking = {path for path, held in columns.items() if None in held and _may_lack(path, evidence)}
+    filled = {
+        path: [_UNKNOWN if it is None else it for it in held] if path in lacking else held
+        for path, held in columns.items()
+    }
+    chosen = choose_fields(filled, times, evidence.indexed_with(time), proposal.notes)
+    proposal.keys["series_fields"] = chosen
+    if defaults := {path: _UNKNOWN for path in chosen if path in lacking}:
+        proposal.keys["series_defaults"] = defaults
+        for path in defaults:
+            held = evidence.fields.single[path]
+            proposal.notes.add_question(
+                "series_defaults",
+                f"{held.count(None):,} of {len(held):,} sampled documents have no {quoted(path)}. "
+                "Is this what they are to be read as?",
+            )
+
+
+def _may_lack(path: str, evidence: Evidence) -> bool:
+    """Returns whether a field is one of documents, and holds nothing but text."""
+    return path in evidence.fields.single and all(map(is_text, non_null(evidence.fields.single[path])))
 
 
 def choose_values(columns: Columns, paths: Sequence[str], proposal: Proposal) -> None:

@@ -186,19 +186,34 @@ def _kind(width: Width, spacing: Spacing) -> _Kind:
 def _of_levels(fields: Mapping[str, Held], spacing: Spacing) -> list[_Kind]:
     """Returns what slots inside slots may be: with fewest slots, then the longest bucket."""
     first = next(iter(fields.values()))
-    highest = [max(it) for it in zip(*(held.levels for held in fields.values()), strict=True)]
-    fitting = [
+    tops = [max(it) for it in zip(*(held.levels for held in fields.values()), strict=True)]
+    fitting, called = _levels_of(first, tops, spacing), 0
+    if not fitting and all(min(held.lowest[: held.depth]) > 0 for held in fields.values()):
+        fitting, called = _levels_of(first, [it - 1 for it in tops], spacing), 1
+    fitting = [it for it in fitting if spacing.reaches(it.length)] or fitting
+    kinds = sorted(fitting, key=lambda it: (it.slots, -it.length))[:1]
+    more: dict[str, Any] = {"first_slot": 1} if called else {}
+    words = ", the first of them called 1" if called else ""
+    return [
+        _Kind(
+            {**it.keys, **more, **({} if spacing.reaches(it.length) else {"sparse_ok": True})},
+            f"{it.words}{words}",
+            it.length == DAY,
+        )
+        for it in kinds
+    ]
+
+
+def _levels_of(first: Held, highest: Sequence[int], spacing: Spacing) -> list[_Levels]:
+    """Returns the levels that have so many slots. `highest`: the place of the last slot of each."""
+    return [
         kind
         for kind in (_RUNNING if first.is_running else _LEVELS)
         if len(kind.slots) == len(highest)
-        and all(key < count for key, count in zip(highest, kind.slots, strict=True))
+        and all(place < count for place, count in zip(highest, kind.slots, strict=True))
         and spacing.may_be(kind.length)
         and (spacing.gap is None or kind.length - HOUR <= spacing.gap)
     ]
-    fitting = [it for it in fitting if spacing.reaches(it.length)] or fitting
-    kinds = sorted(fitting, key=lambda it: (it.slots, -it.length))[:1]
-    more = {key: True for kind in kinds for key in ("sparse_ok",) if not spacing.reaches(kind.length)}
-    return [_Kind({**it.keys, **more}, it.words, it.length == DAY) for it in kinds]
 
 
 def _proposal(fields: Mapping[str, Held], kinds: Sequence[_Kind], time: Time, evidence: Evidence) -> Proposal:

@@ -108,6 +108,8 @@ def _orders(pieces: list[str]) -> Iterator[str]:
         year = "Y" if len(numbers[2]) == 4 else "y"
         separator = pieces[pieces.index(numbers[0]) + 1]
         yield from (f"dm{year}", f"md{year}") if separator != "." else (f"dm{year}",)
+    elif sorted(map(len, numbers)) == [2, 4] and len(pieces) == 3:
+        yield "Ym" if len(numbers[0]) == 4 else "mY"
 
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

@@ -14,7 +14,9 @@ from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.decoding.soundness import EARLIEST
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.buckets.inferring.proposal import Proposal
+from bucketwise.buckets.sampling.doubts import doubt_of
 from bucketwise.buckets.sampling.fit import Example, example_of
+from bucketwise.buckets.sampling.reading import AsRead
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 
@@ -115,6 +117,32 @@ def tried(keys: dict[str, Any], proposal: Proposal, batch: Batch) -> list[tuple[
             ),
         )
         for trial, more, why in kept
+    ]
+
+
+#: Keys of the clock that documents follow, and evidence that depends on it: ways that differ in these alone
+#: are judged once.
+_OF_CLOCKS, _ON_CLOCKS = {"timezone", "slot_time"}, ("zone-unlikely", "days-unlikely")
+
+
+def undoubted(found: list[tuple[Trial, Way]]) -> list[tuple[Trial, Way]]:
+    """Returns the ways without those that `check` would doubt, whatever the clock is that documents follow,
+    if any others are left."""
+    doubted: dict[str, bool] = {}
+    kept = []
+    for trial, way in found if len(found) > 1 else ():
+        layout = repr(way.policy.model_dump(exclude_unset=True, exclude=_OF_CLOCKS))
+        if layout not in doubted:
+            doubt = doubt_of(AsRead(trial.batch, way.policy), None)
+            doubted[layout] = doubt is not None and doubt.code not in _ON_CLOCKS
+        if not doubted[layout]:
+            kept.append((trial, way))
+    if not kept or len(kept) == len(found):
+        return found
+    same = _shared([it.keys for _, it in kept])
+    return [
+        (trial, replace(way, keys={key: it for key, it in way.keys.items() if key not in same}))
+        for trial, way in kept
     ]
 
 

@@ -146,9 +146,9 @@ def widths_of(places: Places, spacing: Spacing) -> list[Width]:
     if spacing.gap is None or not reaching:
         shorter = [it for it in possible if spacing.gap is None or it <= spacing.gap]
         found = [it for first in _firsts(places) for it in _by_count(places, shorter, first)]
-        return sorted(found, key=lambda it: (emptiness(it, places), -it.span))
+        return sorted(found, key=lambda it: (emptiness(it, places), -it.span, -it.first))
     found = [it for first in _firsts(places) for span in reaching for it in _of_span(places, span, first)[:1]]
-    found.sort(key=lambda it: (emptiness(it, places), -it.span))
+    found.sort(key=lambda it: (emptiness(it, places), -it.span, -it.first))
     found = [it for it in found if it.slot == found[0].slot]
     if not found or emptiness(found[0], places) < NEARLY_FULL:
         return found
@@ -158,7 +158,7 @@ def widths_of(places: Places, spacing: Spacing) -> list[Width]:
 
 
 def _firsts(places: Places) -> list[int]:
-    """Returns what the first slot may be called."""
+    """Returns what the first slot may be called. Where slots fill a bucket both ways, it is the lowest."""
     if not places.is_keyed or places.lowest != 1:
         return [0]
     return [0, 1]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.buckets.fields.times import as_date
 from bucketwise.buckets.inferring.fields import listed, quoted
 from bucketwise.buckets.inferring.guess import Guess
@@ -140,7 +141,10 @@ _WIDTH = 110
 
 
 #: What stands in the table of a policy itself.
-_LAYOUT = {"collection", "local_offset_field", "sparse_ok", "earliest", *LAYOUT_KEYS} - {"overflow", "values"}
+_LAYOUT = {"collection", "local_offset_field", "sparse_ok", "earliest", "latest", *LAYOUT_KEYS} - {
+    "overflow",
+    "values",
+}
 
 
 _STORE = (
@@ -222,7 +226,7 @@ def reading_text(way: Way) -> str:
     if not way.first:
         return "nothing"
     named = zip(way.policy.series_names, way.first[0].series, strict=True)
-    series = ", ".join(f"{name}={value}" for name, value in named)
+    series = ", ".join(f"{name}={series_text(value)}" for name, value in named)
     held = "; ".join(f"{iso(as_date(it.time))}: {_values(it)}" for it in way.first)
     return printable(f"{series} {held}".strip())
 
@@ -244,10 +248,8 @@ def _policy(guess: Guess, policy: Policy, left_out: Collection[str] = ()) -> Ite
             for text in notes.questions.get(key, ()):
                 yield from _question(text)
             yield from _key(key, value, notes.evidence.get(key, ()))
-    for path, field in policy.values.items() if "values" not in left_out else ():
-        yield from ("", f"[{at}.values.{toml_key(path)}]")
-        for key, value in field.model_dump(exclude_unset=True, by_alias=True).items():
-            yield from _key(key, value)
+    if "values" not in left_out:
+        yield from _values_text(guess, policy, at)
     if policy.overflow is not None:
         yield from ("", f"[{at}.overflow]")
         for text in notes.evidence.get("overflow", ()):
@@ -258,6 +260,22 @@ def _policy(guess: Guess, policy: Policy, left_out: Collection[str] = ()) -> Ite
     if policy.rollup is not None:
         yield from _rollup_text(guess, policy, at)
     yield from _archive(policy, at)
+
+
+def _values_text(guess: Guess, policy: Policy, at: str) -> Iterator[str]:
+    """Yields the tables of value fields. What a field may be besides is a comment."""
+    for path in policy.value_fields:
+        field, (kind, why) = policy.values.get(path), guess.kinds.get(path, ({}, ""))
+        head = f"[{at}.values.{toml_key(path)}]"
+        if field is not None:
+            yield from ("", head)
+            for key, value in field.model_dump(exclude_unset=True, by_alias=True).items():
+                yield from _key(key, value)
+        elif kind:
+            yield from ("", f"# {head}")
+        for number, (key, value) in enumerate(kind.items()):
+            (line,) = _key(key, value, [] if number else [why])
+            yield f"# {line}"
 
 
 def _rollup_text(guess: Guess, policy: Policy, at: str) -> Iterator[str]:
