@@ -44,6 +44,7 @@ from bucketwise.buckets.decoding.decode import Decoded, decode, decode_live
 from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.buckets.models import model_of
+from bucketwise.buckets.rules import NEVER, SeriesRules
 from bucketwise.buckets.source import Source
 from bucketwise.config.amounts import RemovalLimit
 from bucketwise.config.policies import Archive, Policy
@@ -405,32 +406,43 @@ class ArchiveContext(RunContext):
         may share an `_id`."""
         return not model_of(self.policy).keeps_ids_unique
 
-    @property
-    def expired_before(self) -> int:
-        """Returns the instant (milliseconds) before which a bucket's last reading must be for it to have
-        expired."""
-        after = self.archive.after
-        return -(2**62) if after is None else as_ms(self.now - after)
+    @cached_property
+    def rules(self) -> SeriesRules:
+        """Returns the rules of the policy, its own one last."""
+        return SeriesRules(self.policy)
 
-    @property
-    def cutoff(self) -> int:
-        """Returns the instant (milliseconds) before which a bucket's last reading must be for it to be
-        archived: it has expired, and so has all of its batch."""
-        expired = self.expired_before
-        return expired if self._batch_ms is None else expired - expired % self._batch_ms
+    @cached_property
+    def expired_before(self) -> list[int]:
+        """Returns for each rule the instant (milliseconds) before which a bucket's last reading must be for
+        it to have expired."""
+        lengths = [it.archive.after if it.archive else None for it in self.rules.policies]
+        return [NEVER if after is None else as_ms(self.now - after) for after in lengths]
 
-    @property
-    def batch_whole_at(self) -> int | None:
-        """Returns when (milliseconds) all of the batch that has begun to expire will have expired; None where
-        the policy has no batches, or nothing expires."""
-        if self._batch_ms is None or self.archive.after is None:
+    @cached_property
+    def cutoffs(self) -> list[int]:
+        """Returns for each rule the instant (milliseconds) before which a bucket's last reading must be for
+        it to be archived: it has expired, and so has all of its batch."""
+        batch = self._batch_ms
+        return [it if batch is None or it == NEVER else it - it % batch for it in self.expired_before]
+
+    def is_due(self, decoded: Decoded, names: Sequence[str] | None = None) -> NDArray[np.bool_]:
+        """Returns which buckets are to be archived: the last of all rules that their series are under says
+        so. `names`: of the series' values, where they are not those of the policy."""
+        return decoded.last < self.rules.limits_of(decoded.columns, self.cutoffs, names)
+
+    def batch_whole_at(self, rule: int) -> int | None:
+        """Returns when (milliseconds) all of the batch that has begun to expire by a rule will have expired;
+        None where the policy has no batches, or nothing expires."""
+        cutoff = self.cutoffs[rule]
+        if self._batch_ms is None or cutoff == NEVER:
             return None
-        return self.cutoff + self._batch_ms + self.archive.after // _MS
+        return cutoff + self._batch_ms + as_ms(self.now) - self.expired_before[rule]
 
     @property
     def _batch_ms(self) -> int | None:
         """Batches are counted from 1970, in UTC."""
-        return None if self.archive.batch is None else self.archive.batch // _MS
+        batch = self.policy.archive.batch if self.policy.archive else None
+        return None if batch is None else batch // _MS
 
     @property
     def kept(self) -> str | None:

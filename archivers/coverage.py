@@ -211,7 +211,8 @@ class CoverageQuery:
 @dataclass(frozen=True)
 class HeldCommit:
     """A commit with readings of a row. `readings` are those of the row; None where its manifest does not tell
-    them of so short a time, or of some series. `expires`: when its tombstone is due."""
+    them of so short a time, or of some series. `expires`: when its tombstone is due. `rule`: the one that
+    keeps it longest, where that is known and not the policy's own."""
 
     commit: str
     committed: datetime
@@ -219,6 +220,7 @@ class HeldCommit:
     readings: int | None
     drilled: datetime | None
     expires: datetime | None
+    rule: str
 
 
 @dataclass(frozen=True)
@@ -383,7 +385,7 @@ def _commits(inventory: Inventory, at: int, is_part: bool) -> tuple[HeldCommit, 
             commit, count = held.manifest, held.part.rows if is_exact else None
             if (before := found.get(commit.commit)) is not None:  # in another section
                 count = None if count is None or before.readings is None else before.readings + count
-            facts = commit.created, commit.buckets, count, held.drilled, held.expires
+            facts = commit.created, commit.buckets, count, held.drilled, held.expires, held.rule
             found[commit.commit] = HeldCommit(commit.commit, *facts)
     return tuple(found.values())
 

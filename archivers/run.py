@@ -76,7 +76,8 @@ class ArchiveRun(ArchiveContext):
         """Returns those of earlier runs' copies that end in [start, end) and whose originals may be deleted:
         no pin or hold keeps them, and their windows are rolled up. Also returns the spans of all copies."""
         decoded = decode(copies, self.policy)
-        due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
+        ending = (decoded.last >= start_ms) & (decoded.last < end_ms)
+        due = decoded.units[ending & self.is_due(decoded)]
         found = copies.take(np.sort(due))
         found = found.take(self.movable(found))
         spans = decoded.spans()  # also of copies that stay: one may have differed from its original meanwhile

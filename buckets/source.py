@@ -24,6 +24,7 @@ from bucketwise.buckets.lookup import find_by_ids, find_ids
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
 from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.rules import Due
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
@@ -121,15 +122,15 @@ class Source:
         holding = self.model.range_query(self._form, start_ms, end_ms)
         return self._read({"$and": [holding, also]} if also else holding)
 
-    def ending(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
-        """Yields every bucket whose last time by its fields (`slots`: whose start) lies in [start, end).
-        Fetches overflow ahead, but no buckets: a caller that goes on to the next days fetches ahead across
-        them."""
+    def ending(self, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
+        """Yields every bucket whose last time by its fields (`slots`: whose start) lies in [start, end), and
+        that matches the query `also`. Fetches overflow ahead, but no buckets: a caller that goes on to the
+        next days fetches ahead across them."""
         if _is_empty(start_ms, end_ms):
             return
         # Not all at once: the server would check for each whether another range has found it already.
         for span in self.model.ending_queries(self._form, start_ms, end_ms - 1):
-            yield from self._read(span, reads_ahead=False)
+            yield from self._read({"$and": [span, also]} if also else span, reads_ahead=False)
 
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
         """Yields the buckets with these `_id`s that are there."""
@@ -223,23 +224,33 @@ class Source:
         none."""
         return self._first_from(FIRST_MS, series)
 
-    def earliest_ending(self, at_or_after_ms: int) -> int | None:
-        """Returns the first time, at or after the argument, for which `ending` finds a bucket. Where times
-        are text, which sorts otherwise, it may be up to three days early."""
+    def earliest_ending(self, at_or_after_ms: int, also: Document | None = None) -> int | None:
+        """Returns the first time, at or after the argument, for which `ending` finds a bucket that matches
+        `also`. Where times are text, which sorts otherwise, it may be up to three days early."""
         if not self.model.own_times:
             found = self._first_hour(
                 at_or_after_ms,
-                lambda start, end: any_of(self.model.ending_queries(self._form, start, end)),
+                lambda start, end: {
+                    "$and": [any_of(self.model.ending_queries(self._form, start, end)), also or {}]
+                },
             )
             return min((max(end - 1, at_or_after_ms) for _, end in found), default=None)
-        return self._extreme(self.last_field, at_or_after_ms, ASCENDING)
+        return self._extreme(self.last_field, at_or_after_ms, ASCENDING, also)
 
     def count_ending(self, start_ms: int, end_ms: int, also: Document | None = None) -> int:
         """Returns how many buckets `ending` finds that also match the query `also`."""
         if _is_empty(start_ms, end_ms):
             return 0
-        query: Document = {"$or": self.model.ending_queries(self._form, start_ms, end_ms - 1), **(also or {})}
+        ending: Document = {"$or": self.model.ending_queries(self._form, start_ms, end_ms - 1)}
+        query = {"$and": [ending, also]} if also else ending
         return self.collection.count_documents(query, session=self._session, collation=SIMPLE)
+
+    def count_due(self, spans: Sequence[Due], also: Document | None = None) -> int:
+        """Returns how many buckets end in these stretches, and match the query `also`."""
+        return sum(
+            self.count_ending(it.start, it.end, {"$and": [it.also, also or {}]} if it.also or also else None)
+            for it in spans
+        )
 
     def count(self) -> int:
         """Returns how many buckets there are, as MongoDB keeps count of them. A sharded cluster also counts

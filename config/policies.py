@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from bucketwise.config.tables import (
     Throttle,
     Workers,
 )
+from bucketwise.config.times import format_duration
 from bucketwise.config.values import (
     Batch,
     DayOrForever,
@@ -36,6 +38,7 @@ from bucketwise.config.values import (
     LatestText,
     Limit,
     List,
+    Match,
     PositiveDuration,
     PositiveOrForever,
     Schedule,
@@ -140,8 +143,8 @@ class ArchiveCollections(NamedTuple):
         return [self.buckets, *([self.overflow] if self.overflow else [])]
 
 
-class Retain(Table):
-    """The table `retain` of a policy: how long the archive stays, and summaries of each level; None:
+class RuleRetain(Table):
+    """The table `retain` of a rule: how long the archive stays, and summaries of each level; None:
     forever."""
 
     five_minutes: PositiveOrForever = Field(default=None, alias="5m")
@@ -150,15 +153,49 @@ class Retain(Table):
     daily: PositiveOrForever = None
     weekly: PositiveOrForever = None
     monthly: PositiveOrForever = None
-    grace: Duration = timedelta(days=7)  # a tombstone stands for so long before the summaries under it go
     archive: DurationOrForever = None
-    archive_grace: DayOrLonger = timedelta(days=7)  # a tombstone stands for so long before what it is on goes
 
     @property
     def by_level(self) -> dict[LevelName, timedelta | None]:
         """Returns how long summaries are kept, by the name of the level."""
         written = self.model_dump(by_alias=True, exclude_unset=True)
         return {name: written[name] for name in LEVEL_NAMES if name in written}
+
+
+class Retain(RuleRetain):
+    """The table `retain` of a policy: that of a rule, and how long tombstones stand."""
+
+    grace: Duration = timedelta(days=7)  # before the summaries under a tombstone go
+    archive_grace: DayOrLonger = timedelta(days=7)  # before what has a tombstone goes from the archive
+
+
+class Rule(Table):
+    """A table `rules` of a policy: how long the buckets and summaries of some series stay. What it does not
+    name is as the policy says."""
+
+    match: Match
+    after: PositiveOrForever = None
+    to: Literal["offline", "online", "none"] | None = None
+    retain: RuleRetain | None = None
+
+    @property
+    def text(self) -> str:
+        """Returns what it matches, as the policy file writes it: `{site = "lab-*"}`."""
+        said = {key: globs[0] if len(globs) == 1 else list(globs) for key, globs in self.match.items()}
+        pairs = (f"{key} = {json.dumps(it, ensure_ascii=False)}" for key, it in said.items())
+        return f"{{{', '.join(pairs)}}}"
+
+    @property
+    def words(self) -> str:
+        """Returns what it says of these series: `after = "90d", retain.hourly = "1y"`."""
+        said: dict[str, str] = {}
+        if "after" in self.model_fields_set:
+            said["after"] = format_duration(self.after)
+        if self.to is not None:
+            said["to"] = self.to
+        kept = self.retain.model_dump(by_alias=True, exclude_unset=True) if self.retain else {}
+        said |= {f"retain.{key}": format_duration(it) for key, it in kept.items()}
+        return ", ".join(f'{key} = "{it}"' for key, it in said.items())
 
 
 class Overflow(Table):
@@ -240,6 +277,7 @@ class Policy(Table):
     audit: Audit = Audit()
     throttle: Throttle = Throttle()  # with the file's own, once that is loaded
     retain: Retain | None = None
+    rules: List[Rule] = ()  # the first that matches a series holds
     overflow: Overflow | None = None
     values: dict[str, ValueField] = Field(default={})  # by value field
     publish: PolicyPublish | None = None
@@ -352,6 +390,24 @@ class Policy(Table):
             return None
         name = self.archive.collection
         return ArchiveCollections(name, f"{name}_overflow" if self.overflow else None, f"{name}_versions")
+
+    @property
+    def lives(self) -> tuple[Policy, ...]:
+        """Returns the policy as it is for the series of each of its rules, and last for all others."""
+        own = self.model_copy(update={"rules": ()}) if self.rules else self
+        return (*map(own.under, self.rules), own)
+
+    def under(self, rule: Rule) -> Policy:
+        """Returns the policy with what a rule names in place of its own."""
+        archive, retain = self.archive, self.retain
+        if archive is not None and rule.to == "none":
+            archive = archive.model_copy(update={"after": None})
+        elif archive is not None and "after" in rule.model_fields_set:
+            archive = archive.model_copy(update={"after": rule.after})
+        if rule.retain is not None:
+            named = {key: getattr(rule.retain, key) for key in rule.retain.model_fields_set}
+            retain = (retain or Retain()).model_copy(update=named)
+        return self.model_copy(update={"archive": archive, "retain": retain})
 
     @property
     def sources(self) -> list[str]:

@@ -22,6 +22,7 @@ from bucketwise.config.amounts import (
 )
 from bucketwise.config.amounts import Share as ParsedShare
 from bucketwise.config.cron import parse_cron, parse_rate, parse_window
+from bucketwise.config.globs import glob_pattern
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import (
     as_text,
@@ -120,6 +121,27 @@ def _fields(value: Any) -> Any:
     raise InvalidValueError("it has to be text, or a list of texts", 'write "d", or ["date", "time"]')
 
 
+def _globs(value: Any) -> Any:
+    """Returns a glob, or some, as texts: a number or a truth value is written as series show it."""
+    values = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not values or not all(isinstance(it, str | int) for it in values):
+        raise InvalidValueError("it is no text, and no list of texts", 'write "lab-*", or ["a", "b"]')
+    texts = tuple(it if isinstance(it, str) else str(it).lower() for it in values)
+    for text in texts:
+        try:
+            re.compile(glob_pattern(text))
+        except re.error as error:
+            message = f"{text!r} is no glob: {error.msg}"
+            raise InvalidValueError(message, "write ranges in order, such as [a-z]") from None
+    return texts
+
+
+def _match(value: Any) -> Any:
+    if value == {}:
+        raise InvalidValueError("it matches no series field", 'write such as {site = "lab-*"}')
+    return value
+
+
 def _sound(is_sound: Callable[[Any], object], message: str, remedy: str) -> AfterValidator:
     def check(value: T) -> T:
         if not is_sound(value):
@@ -157,6 +179,12 @@ Share = Annotated[float, BeforeValidator(_share), WithJsonSchema(_TEXT)]
 Limit = Annotated[int | str | None, BeforeValidator(_limit)]
 #: One field, or several whose values make one.
 Fields = Annotated[str | tuple[str, ...], BeforeValidator(_fields)]
+_VALUE = {"type": ["string", "integer", "boolean"]}
+_SOME_VALUES = {"anyOf": [_VALUE, {"type": "array", "items": _VALUE, "minItems": 1}]}
+#: One glob, or several, of which any may match.
+Globs = Annotated[tuple[str, ...], BeforeValidator(_globs), WithJsonSchema(_SOME_VALUES)]
+#: Globs by the name of a series field; all have to match.
+Match = Annotated[dict[str, Globs], BeforeValidator(_match)]
 Schedule = Annotated[str, _parsed_by(parse_cron)]
 InstantText = Annotated[str, _parsed_by(read_instant), BeforeValidator(as_text)]
 #: An instant, or a duration.

@@ -73,7 +73,8 @@ def coverage_step(series: Selector, by: str) -> Step:
         archived = archive_of(turn.context).evidence
         rows = coverage_of(turn.context, archived, CoverageQuery(turn.within, series, STEPS[by]))
         states = Counter(row.state for row in rows)
-        return StepResult({"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)})
+        body = {"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)}
+        return StepResult({**body, "rules": turn.context.rules.words()})
 
     return Step("coverage", do, preconditions=OF_READERS)
 
@@ -100,6 +101,7 @@ def _commit_body(commit: HeldCommit) -> Body:
         "verified_at": max(proven),
         "drilled_at": commit.drilled,
         "expires_at": commit.expires,
+        "rule": commit.rule or None,
     }
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.worth import known_worth
-from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
@@ -100,11 +100,10 @@ def _archived_through(turn: Turn) -> datetime | None:
 
 def _waiting(turn: Turn) -> int:
     """Returns how many buckets have expired and are still in the source."""
-    archive = turn.policy.archiving
-    if archive is None or archive.after is None:
+    if turn.policy.archiving is None:
         return 0
-    cutoff = as_ms(turn.context.now - archive.after)
-    return turn.context.source.count_ending(FIRST_MS, cutoff)
+    context = turn.context
+    return context.source.count_due(context.rules.due(FIRST_MS, context.expired_before))
 
 
 def _quarantined(turn: Turn) -> int:

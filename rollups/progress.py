@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
@@ -14,10 +14,11 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from bucketwise.buckets.rules import SeriesRules
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.config.written import fingerprint, layout_fingerprint
 from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
-from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.context import majority
 
 Document = dict[str, Any]
@@ -39,13 +40,16 @@ class Bookmark:
 class Progress:
     """Every due window of a level that ends at or before its `through` (milliseconds) is rolled up.
 
-    `bookmark`: and holds all changes up to there. None: changes are not read from a stream. `gone`: what
-    `note_gone` recorded.
+    `bookmark`: and holds all changes up to there. None: changes are not read from a stream. `gone`: before
+    when summaries of some series are gone, or were never made. `wholly`: before when those of all are.
+    `by_rule`: the same for the series of each rule of the policy.
     """
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     bookmark: Bookmark | None = None
     gone: Mapping[LevelName, int] = field(default_factory=dict)
+    wholly: Mapping[LevelName, int] = field(default_factory=dict)
+    by_rule: Mapping[int, Mapping[LevelName, int]] = field(default_factory=dict)
 
 
 def load(database: Database[Document], policy: Policy) -> Progress:
@@ -66,7 +70,9 @@ def records_of(database: Database[Document], policy: Policy, *others: str) -> di
 def progress_of(records: Mapping[str, Document], policy: Policy) -> Progress:
     """Returns what these records tell."""
     gone = _gone(records.get("gone"), policy)
-    return replace(_progress(records.get(_ROLLED_UP), policy), gone=gone)
+    return replace(
+        _progress(records.get(_ROLLED_UP), policy), gone=gone.some, wholly=gone.wholly, by_rule=gone.by_rule
+    )
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
@@ -142,43 +148,98 @@ def rolled_up_through(database: Database[Document], policy: Policy) -> int | Non
     return min(through[level.name] - level.reach for level in levels)
 
 
+class Gone(NamedTuple):
+    """Before when summaries of windows are gone, or were never made; milliseconds, by level. `some`: those of
+    any series; `wholly`: those of all; `by_rule`: those of the series of each rule."""
+
+    some: dict[LevelName, int]
+    wholly: dict[LevelName, int]
+    by_rule: dict[int, dict[LevelName, int]]
+
+
 def note_gone(
     database: Database[Document],
     policy: Policy,
     before: Mapping[LevelName, int],
     session: ClientSession | None = None,
+    rule: int = 0,
 ) -> None:
     """Records that summaries of windows that ended before these instants (milliseconds) are gone, or were
-    never made."""
-    known = gone_before(database, policy, session)
-    noted = known | {level: max(ms, known.get(level, ms)) for level, ms in before.items()}
+    never made: of the series of this rule, by its number."""
+    if not before:
+        return
+    known = _known_gone(database, policy, session)
+    lines = {number: dict(it) for number, it in known.by_rule.items()}
+    lines[rule] = _later(lines.get(rule, {}), before)
+    rules = range(len(policy.rules) + 1)
+    all_gone = {level: min(lines.get(it, {}).get(level, LOWEST) for it in rules) for level in before}
+    wholly = _later(known.wholly, {level: ms for level, ms in all_gone.items() if ms > LOWEST})
+    noted = Gone(_later(known.some, before), wholly, lines)
     if noted != known:
-        document: Document = {"_id": {"gone": policy.identity}, "fingerprint": fingerprint(policy)}
-        document |= {level: DatetimeMS(ms) for level, ms in noted.items()}
+        document = _gone_document(policy, noted)
         progress_collection(database).replace_one(
             {"_id": document["_id"]}, document, upsert=True, session=session
         )
 
 
 def set_gone(database: Database[Document], policy: Policy, before: Mapping[LevelName, int]) -> None:
-    """Records before when summaries are gone, in place of what `note_gone` recorded."""
-    document: Document = {"_id": {"gone": policy.identity}, "fingerprint": fingerprint(policy)}
-    document |= {level: DatetimeMS(ms) for level, ms in before.items()}
+    """Records before when summaries are gone, in place of what `note_gone` recorded. Of levels of which they
+    are gone from another time on, those of all series are."""
+    known = _known_gone(database, policy)
+    same = {level for level, ms in before.items() if known.some.get(level) == ms}
+    wholly = {level: min(ms, known.wholly.get(level, ms)) for level, ms in before.items()}
+    lines = {
+        number: {level: ms for level, ms in it.items() if level in same}
+        for number, it in known.by_rule.items()
+    }
+    document = _gone_document(policy, Gone(dict(before), wholly, lines))
     progress_collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
+
+
+def _later(known: Mapping[LevelName, int], found: Mapping[LevelName, int]) -> dict[LevelName, int]:
+    return {**known, **{level: max(ms, known.get(level, ms)) for level, ms in found.items()}}
+
+
+def _gone_document(policy: Policy, gone: Gone) -> Document:
+    document: Document = {"_id": {"gone": policy.identity}, "fingerprint": fingerprint(policy)}
+    document |= _dates(gone.some)
+    if policy.rules:
+        document["wholly"] = _dates(gone.wholly)
+        rules = SeriesRules(policy)
+        document["by_rule"] = {rules.scope(number): _dates(it) for number, it in gone.by_rule.items()}
+    return document
+
+
+def _dates(before: Mapping[LevelName, int]) -> Document:
+    return {level: DatetimeMS(ms) for level, ms in before.items()}
 
 
 def gone_before(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
 ) -> dict[LevelName, int]:
-    """Returns what `note_gone` recorded."""
+    """Returns before when summaries of some series are gone, or were never made (milliseconds), by level."""
+    return _known_gone(database, policy, session).some
+
+
+def _known_gone(database: Database[Document], policy: Policy, session: ClientSession | None = None) -> Gone:
     found = progress_collection(database).find_one({"_id": {"gone": policy.identity}}, session=session)
     return _gone(found, policy)
 
 
-def _gone(found: Document | None, policy: Policy) -> dict[LevelName, int]:
+def _gone(found: Document | None, policy: Policy) -> Gone:
     if found is None or found.get("fingerprint") != fingerprint(policy):
-        return {}
-    return {level.name: to_ms(found[level.name]) for level in levels_of(policy) if level.name in found}
+        return Gone({}, {}, {})
+    levels = [level.name for level in levels_of(policy)]
+
+    def told(dates: Document) -> dict[LevelName, int]:
+        return {level: to_ms(dates[level]) for level in levels if level in dates}
+
+    some, rules, known = told(found), SeriesRules(policy), found.get("by_rule", {})
+    if not policy.rules:  # what was told of rules that are no more may be less
+        return Gone(some, dict(some), {0: dict(some)})
+    scopes = {rules.scope(number): number for number in range(rules.own + 1)}
+    by_rule = {scopes[scope]: told(dates) for scope, dates in known.items() if scope in scopes}
+    return Gone(some, told(found.get("wholly", found)), by_rule)
 
 
 def note_ended(database: Database[Document], policy: Policy, before: int) -> None:

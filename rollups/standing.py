@@ -113,11 +113,13 @@ class Retention:
     grace: timedelta
     now: int
     past: int
+    scope: str = ""  # of which series: see `SeriesRules.scope`
 
     @property
     def text(self) -> str:
-        """Returns how long summaries stay, as the policy file writes it."""
-        return format_duration(self.keep)
+        """Returns how long summaries stay, as the policy file writes it, and those of which series."""
+        text = format_duration(self.keep)
+        return f"{text}, rule {self.scope}" if self.scope else text
 
 
 @dataclass(frozen=True)
@@ -175,11 +177,12 @@ _TRIES = 3
 @dataclass(frozen=True)
 class Standing:
     """What is recorded of each level: what runs have counted, how long its summaries stay by the last one (as
-    the policy file writes it), and their tombstones. Records of another collection do not count."""
+    the policy file writes it), and their tombstones, for each rule of the policy, by its number. Records of
+    another collection do not count."""
 
     counts: Mapping[LevelName, SummaryCount]
     retentions: Mapping[LevelName, str]
-    tombstones: Mapping[LevelName, Tombstones]
+    tombstones: Mapping[tuple[LevelName, int], Tombstones]
 
     def has_before(self, instant: datetime) -> bool:
         """Returns whether any summary that runs have counted is of a month before that of an instant."""
@@ -209,13 +212,31 @@ def plausible_times(policy: Policy, standing: Standing, now: datetime) -> Plausi
 def standing_of(record: Document | None, policy: Policy) -> Standing:
     """Returns what the record of a policy's summaries tells."""
     found = record or {}
-    counts, tombstones = (_of_levels(policy, found.get(it, {})) for it in ("counts", "tombstones"))
+    counts, own = _of_levels(policy, found.get("counts", {})), len(policy.rules)
+    tombstones = {
+        number: _of_levels(policy, _at(found, _tombstones_of(number, own))) for number in range(own + 1)
+    }
     names = ("standing", "wanted", "lost", "beside")
     return Standing(
         {level: SummaryCount(*(it[name] for name in names)).legible() for level, it in counts.items()},
         found.get("retentions", {}),
-        {it.name: _tombstones(tombstones.get(it.name)) for it in levels_of(policy)},
+        {
+            (level.name, number): _tombstones(held.get(level.name))
+            for number, held in tombstones.items()
+            for level in levels_of(policy)
+        },
     )
+
+
+def _tombstones_of(number: int, own: int) -> list[str]:
+    """Returns where a record has the tombstones of a rule."""
+    return ["tombstones"] if number == own else ["rule_tombstones", str(number + 1)]
+
+
+def _at(record: Document, path: Iterable[str]) -> Document:
+    for key in path:
+        record = record.get(key, {})
+    return record
 
 
 def _of_levels(policy: Policy, found: Mapping[str, Document]) -> dict[LevelName, Document]:
@@ -229,12 +250,15 @@ def _of_levels(policy: Policy, found: Mapping[str, Document]) -> dict[LevelName,
 def store_tombstones(
     database: Database[Document],
     policy: Policy,
-    changed: Mapping[LevelName, Tombstones],
+    changed: Mapping[tuple[LevelName, int], Tombstones],
     session: ClientSession,
 ) -> None:
-    """Stores the tombstones of some levels, in a transaction."""
-    targets = policy.rollup.targets if policy.rollup else {}
-    update = {f"tombstones.{name}": _document(targets[name], it) for name, it in changed.items()}
+    """Stores the tombstones of some levels and rules, in a transaction."""
+    targets, own = policy.rollup.targets if policy.rollup else {}, len(policy.rules)
+    update = {
+        ".".join([*_tombstones_of(number, own), name]): _document(targets[name], it)
+        for (name, number), it in changed.items()
+    }
     progress_collection(database).update_one(
         _identity(policy), {"$set": update}, upsert=True, session=session
     )

@@ -8,14 +8,15 @@ a link of the chain. After a crash in between, the next recovery removes the fil
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
+from bucketwise.archivers.expiring.held import CommitRules
+from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule, RetentionRules
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
@@ -96,19 +97,32 @@ _AT_ONCE = 1000
 _PROJECTED = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")
 
 
+def expire_offline(context: ArchiveContext, archive: OfflineArchive, *, writes: bool) -> ExpiryReport:
+    """Puts tombstones on commits that are past their time by the longest rule of what they hold, and removes
+    those whose tombstones are due. Returns the report."""
+    rules, report = RetentionRules(context.policy, context.now), ExpiryReport()
+    commits = CommitRules(context, archive, rules, writes=writes)
+    commits.find()
+    for number, rule in enumerate(rules.rules):
+        if rule is not None:
+            OfflineExpiry(context, archive, rule, number, commits, writes, report).run()
+    return report
+
+
 @dataclass
 class OfflineExpiry:
-    """One run of one policy."""
+    """One run of one policy, for the commits that one rule keeps longest."""
 
     context: ArchiveContext
     archive: OfflineArchive
     rule: RetentionRule
+    number: int  # of the rule
+    commits: CommitRules
     writes: bool
-    report: ExpiryReport = field(default_factory=ExpiryReport)
+    report: ExpiryReport
 
-    def run(self) -> ExpiryReport:
-        """Puts tombstones on commits that are past their time, and removes those whose tombstones are due.
-        Returns the report."""
+    def run(self) -> None:
+        """Puts tombstones on commits that are past their time, and removes those whose tombstones are due."""
         new, due = [], []
         for receipt in list(self._past()):
             amount = receipt["days"], receipt["buckets"], receipt["bytes"]
@@ -133,7 +147,6 @@ class OfflineExpiry:
         for receipt in due:
             self.context.check()
             self._end(receipt)
-        return self.report
 
     def _past(self) -> Sequence[Document]:
         """Returns the receipts of commits that are past their time, the oldest first, and some of those whose
@@ -144,7 +157,7 @@ class OfflineExpiry:
             live = self.context.source.earliest()
             end, states = min(end, end if live is None else live // DAY_MS * DAY_MS), ["closed", "open"]
         whole: Document = {"_id.policy": receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
-        whole["copied"] = {"$lte": self.rule.archived_by}
+        whole |= {"copied": {"$lte": self.rule.archived_by}, **self.commits.query(self.number)}
         projection = {"$project": dict.fromkeys(_PROJECTED, 1)}
         pipeline: list[Document] = [
             {"$match": {**whole, "state": {"$in": states}, "seal": {"$exists": True}}},
@@ -178,6 +191,8 @@ class OfflineExpiry:
             what = "it says that its buckets were archived earlier than its manifest does"
             raise record_fault(commit.name, what)
         check_tombstone(self.context.receipts, commit.name, receipt["tombstone"], self.context.keys)
+        if not self.commits.is_under(manifest, self.number):
+            return
         before = with_replaced(self.context.receipts, self.archive, manifest)
         amount = receipt["days"], receipt["buckets"], receipt["bytes"]
         if not self.writes:

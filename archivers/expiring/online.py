@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from hashlib import sha256
@@ -23,7 +23,7 @@ from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.offline import check_tombstone, record_placed
-from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
+from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule, RetentionRules
 from bucketwise.archivers.records.deletions import packed_ids
 from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads, archived_name
 from bucketwise.archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
@@ -51,26 +51,41 @@ class SortedBuckets:
     live: int
 
 
+def expire_online(context: ArchiveContext, *, writes: bool) -> ExpiryReport:
+    """Puts tombstones on days that are past their time, rule by rule, and removes those whose tombstones are
+    due. Returns the report."""
+    rules, report = RetentionRules(context.policy, context.now), ExpiryReport()
+    for number, rule in enumerate(rules.rules):
+        if rule is not None:
+            OnlineExpiry(context, rules, number, rule, writes, report).run()
+    return report
+
+
 @dataclass
 class OnlineExpiry:
-    """One run of one policy."""
+    """One run of one policy, for the buckets that one rule keeps longest."""
 
     context: ArchiveContext
+    rules: RetentionRules
+    number: int  # of the rule
     rule: RetentionRule
     writes: bool
-    report: ExpiryReport = field(default_factory=ExpiryReport)
+    report: ExpiryReport
 
-    def run(self) -> ExpiryReport:
-        """Puts tombstones on days that are past their time, and removes those whose tombstones are due.
-        Returns the report."""
+    def run(self) -> None:
+        """Puts tombstones on days that are past their time, and removes those whose tombstones are due."""
         end = self._end
-        if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
-            return self.report
-        known = {it["day"]: it for it in tombstones_of(self.context.receipts)}
+        if (first := self._archived.earliest_ending(FIRST_MS, self._also)) is None or first >= end:
+            return
+        known = {
+            it["day"]: it
+            for it in tombstones_of(self.context.receipts)
+            if it["_id"]["name"] == self._name(it["day"])
+        }
         archived = self._archived_days.newest(end)
         new: dict[int, int] = {}
         unknown: list[int] = []
-        for day in self._days(first, end, known.keys() | archived.keys()):
+        for day in self._days(first, end, known.keys() | (archived.keys() if self.rules.is_single else ())):
             if (newest := archived.get(day)) is None:
                 unknown.append(day)
                 continue
@@ -81,7 +96,7 @@ class OnlineExpiry:
             if stage == "due":
                 self._expire_day(day, record["tombstone"])
             elif stage == "none":
-                if buckets := self._archived.count_ending(*_span(day)):
+                if buckets := self._archived.count_ending(*_span(day), self._also):
                     new[day] = buckets
                     self.report.tombstoned.add([day], buckets, 0)
             else:
@@ -92,7 +107,14 @@ class OnlineExpiry:
         if self.writes and unknown:  # since when is not known: from now on
             note = partial(self._archived_days.note_days, unknown, self.context.now)
             transaction(self.context.database, self.context.guard, note)
-        return self.report
+
+    @cached_property
+    def _also(self) -> Document:
+        """Returns a query that narrows buckets to those that may be under the rule."""
+        return self.rules.series.query({self.number})
+
+    def _name(self, day: int) -> str:
+        return tombstone_name(day, self.rules, self.number)
 
     @cached_property
     def _archived(self) -> Source:
@@ -126,11 +148,11 @@ class OnlineExpiry:
             while day in known and day * DAY_MS < end:
                 yield day
                 day += 1
-            at = self._archived.earliest_ending(day * DAY_MS)
+            at = self._archived.earliest_ending(day * DAY_MS, self._also)
             at = None if at is None else max(at, day * DAY_MS)
 
     def _place_tombstones(self, new: dict[int, int]) -> None:
-        names, deletions = list(map(tombstone_name, new)), self.context.deletions
+        names, deletions = list(map(self._name, new)), self.context.deletions
 
         def step(session: ClientSession) -> None:
             tombstone = record_placed(deletions, names, self.rule.tombstone, session)
@@ -149,7 +171,7 @@ class OnlineExpiry:
         self.context.progress("tombstones", len(new))
 
     def _identity(self, day: int) -> Document:
-        return self.context.receipts.identity(tombstone_name(day))
+        return self.context.receipts.identity(self._name(day))
 
     def _expire_day(self, day: int, tombstone: Document) -> None:
         """Removes the buckets of a day, except those that a hold keeps or whose originals are live."""
@@ -157,9 +179,9 @@ class OnlineExpiry:
             self.report.held.update(dict(zip(held, tombstone["kept"], strict=True)))
             return
         kept, stays = Counter[str](), False
-        for batch in self._archived.ending(*_span(day)):
-            past = self._past(batch)
-            stays |= len(past) < len(batch)
+        for batch in self._archived.ending(*_span(day), self._also):
+            mine, past = self._past(batch)
+            stays |= len(past) < mine
             for piece in chunks(past):
                 self.context.check()
                 found = self._expire_piece(day, piece)
@@ -172,10 +194,13 @@ class OnlineExpiry:
         if self.writes and not stays:
             self._settle(day, kept)
 
-    def _past(self, batch: Batch) -> Batch:
-        """Returns the buckets whose last reading is past its time: their fields may name an earlier one."""
+    def _past(self, batch: Batch) -> tuple[int, Batch]:
+        """Returns how many of the buckets are under the rule, and those of them whose last reading is past
+        its time: their fields may name an earlier one."""
         decoded = decode(batch, self.context.policy)
-        return batch.take(np.sort(decoded.units[decoded.last < self._end]))
+        others = np.array(self.rules.of_buckets(decoded), dtype=np.int64) != self.number
+        past = ~others & (decoded.last < self._end)
+        return len(batch) - int(others.sum()), batch.take(np.sort(decoded.units[past]))
 
     def _expire_piece(self, day: int, piece: Batch) -> SortedBuckets:
         if not self.writes:
@@ -263,6 +288,7 @@ class OnlineExpiry:
         """Updates the tombstone of a day. An empty day needs none; one whose rest is held is not read until a
         hold on it is released."""
         identity = {"_id": self._identity(day)}
+        is_empty = self.rules.is_single or not self._archived.count_ending(*_span(day))
 
         def step(session: ClientSession) -> None:
             if held:
@@ -270,14 +296,16 @@ class OnlineExpiry:
                 self.context.receipts.collection.update_one(identity, {"$set": update}, session=session)
             else:
                 self.context.receipts.collection.delete_one(identity, session=session)
-                self.context.receipts.remove([self.context.receipts.identity(archived_name(day))], session)
+                if is_empty:
+                    archived = self.context.receipts.identity(archived_name(day))
+                    self.context.receipts.remove([archived], session)
 
         transaction(self.context.database, self.context.guard, step)
 
 
-def tombstone_name(day: int) -> str:
-    """Returns the name of the record of a UTC day, since 1970."""
-    return f"tombstone-{day}"
+def tombstone_name(day: int, rules: RetentionRules, number: int) -> str:
+    """Returns the name of the record of a UTC day, since 1970, for what is under a rule."""
+    return f"tombstone-{day}" if number == rules.series.own else f"tombstone-{day}-{number + 1}"
 
 
 def tombstones_of(receipts: Receipts, session: ClientSession | None = None) -> Iterator[Document]:

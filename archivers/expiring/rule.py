@@ -6,12 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any, Literal
 
+from bucketwise.buckets.decoding.decode import Decoded
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms, later
+from bucketwise.buckets.rules import NEVER, SeriesRules
 from bucketwise.config.policies import Policy
 from bucketwise.config.times import format_duration
 from bucketwise.rollups.standing import LIFTED_FOR
+
+_MS = timedelta(milliseconds=1)
 
 
 @dataclass
@@ -56,15 +61,16 @@ class RetentionRule:
     grace: timedelta
     now: datetime
     after: timedelta = timedelta()  # how old readings are that a run archives
+    scope: str = ""  # of which series it is: see `SeriesRules.scope`
 
     @classmethod
-    def of(cls, policy: Policy, now: datetime) -> RetentionRule | None:
+    def of(cls, policy: Policy, now: datetime, scope: str = "") -> RetentionRule | None:
         """Returns the rule of a policy; None where its archive stays forever."""
         retain = policy.retain
         if retain is None or retain.archive is None:
             return None
         after = policy.archive.after if policy.archive is not None else None
-        return cls(retain.archive, retain.archive_grace, now, after or timedelta())
+        return cls(retain.archive, retain.archive_grace, now, after or timedelta(), scope)
 
     @property
     def stay(self) -> timedelta:
@@ -90,9 +96,14 @@ class RetentionRule:
         return format_duration(self.keep)
 
     @property
+    def said(self) -> str:
+        """Returns what a tombstone says of the rule: how long, and of which series."""
+        return f"{self.text}, rule {self.scope}" if self.scope else self.text
+
+    @property
     def tombstone(self) -> Document:
         """Returns a new tombstone, as it is recorded."""
-        return {"at": self.now, "due": later(self.now, self.grace), "keep": self.text}
+        return {"at": self.now, "due": later(self.now, self.grace), "keep": self.said}
 
     def stage(self, tombstone: Mapping[str, Any] | None) -> Stage:
         """Returns the stage of a recorded tombstone. One made under another `retain.archive` no longer
@@ -101,7 +112,7 @@ class RetentionRule:
             return "none"
         if "until" in tombstone:
             return "lifted" if self.now < tombstone["until"] else "none"
-        if tombstone["keep"] != self.text or "receipt" not in tombstone:
+        if tombstone["keep"] != self.said or "receipt" not in tombstone:
             return "none"
         return "due" if self.now >= tombstone["due"] else "standing"
 
@@ -128,6 +139,39 @@ class RetentionRule:
         if tombstone is not None and self.stage(tombstone) == "lifted":
             begun = max(begun, tombstone["until"])
         return later(begun, self.grace)
+
+
+class RetentionRules:
+    """How long archived readings stay, by the rules of a policy. `rules`: one a number; None: forever."""
+
+    def __init__(self, policy: Policy, now: datetime) -> None:
+        self.series = SeriesRules(policy)
+        self.rules = [
+            RetentionRule.of(it, now, self.series.scope(number))
+            for number, it in enumerate(self.series.policies)
+        ]
+        #: The rule that keeps longest has the smallest.
+        self.limits = [NEVER if it is None else -(it.keep // _MS) for it in self.rules]
+
+    @property
+    def is_single(self) -> bool:
+        """Returns whether one rule is for all series."""
+        return len(self.rules) == 1
+
+    def longest(self, numbers: Iterable[int]) -> int:
+        """Returns the number of the rule that keeps longest, of these."""
+        return min(sorted(numbers), key=self.limits.__getitem__)
+
+    def of_buckets(self, decoded: Decoded) -> list[int]:
+        """Returns for each bucket the number of the rule that keeps it longest, of all its series'."""
+        return self.series.governing(decoded.columns, self.limits)
+
+    @property
+    def digest(self) -> str:
+        """Returns 16 hex digits that change whenever other series may come under a rule, or a rule keeps for
+        another time."""
+        said = [(self.series.scope(number), it and it.text) for number, it in enumerate(self.rules)]
+        return sha256(repr(said).encode()).hexdigest()[:16]
 
 
 def lifted(now: datetime) -> Document:

@@ -145,11 +145,13 @@ class Copy(NamedTuple):
 
 class ExpiresWith(NamedTuple):
     """What goes from an archive at once: its last reading, when the last of it was archived (None: not
-    known), and the name of the record of its tombstone."""
+    known), the name of the record of its tombstone, and the number of the rule that keeps it longest (None:
+    not known)."""
 
     last_ms: int
     archived: datetime | None
     record: str
+    rule: int | None
 
 
 class Event(NamedTuple):
@@ -174,6 +176,7 @@ class HeldPart(NamedTuple):
     drilled: datetime | None
     may_hold: bool  # of the series asked for
     expires: datetime | None  # when its tombstone is due
+    rule: str  # the one that keeps the commit longest, where that is known and not the policy's own
 
     @property
     def span(self) -> Span:

@@ -16,7 +16,8 @@ from bson.objectid import ObjectId
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.expiring.held import known_longest, longest_held
+from bucketwise.archivers.expiring.rule import RetentionRules
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest, Origin, encoded
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from bucketwise.archivers.compact import CompactOptions, CompactReport
     from bucketwise.archivers.context import ArchiveContext, ArchiveReport
     from bucketwise.archivers.erasing.offline import OfflineSeries
-    from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
+    from bucketwise.archivers.expiring.rule import ExpiryReport
     from bucketwise.archivers.format.archive import OfflineArchive
     from bucketwise.archivers.format.keys import Keys
     from bucketwise.archivers.format.manifest import Manifest
@@ -216,7 +217,9 @@ class OfflineEvidence:
         """Returns the commit."""
         del last_ms
         manifest = _commit_of(copy.version)
-        return ExpiresWith(as_ms(manifest.last), manifest.newest.created, manifest.commit)
+        rules = RetentionRules(self._policy, self._context.now)
+        rule = longest_held(self._archive, manifest, rules)
+        return ExpiresWith(as_ms(manifest.last), manifest.newest.created, manifest.commit, rule)
 
     def rows(self, grid: Grid, selector: Selector, session: ClientSession) -> ArchivedRows:
         """Returns the parts that touch the rows. Reads manifests alone."""
@@ -233,12 +236,15 @@ class OfflineEvidence:
 
     def _parts(self, manifest: Manifest, receipt: dict[str, Any], may_hold: bool) -> Iterator[HeldPart]:
         live, drilled = int(live_of(receipt, manifest.buckets).sum()), receipt.get("drilled")
-        rule = RetentionRule.of(self._policy, self._context.now)
+        rules = RetentionRules(self._policy, self._context.now)
+        longest = known_longest(receipt, rules)
+        rule = None if longest is None else rules.rules[longest]
         expires = rule.due(receipt.get("tombstone"), manifest.newest.created) if rule else None
+        name = "" if longest is None else rules.series.text(longest)
         for number, section in enumerate(manifest.sections):
             for place, part in enumerate(manifest.parts_of(number)):
                 size = part.bytes + (0 if place else section.buckets_file.bytes)
-                yield HeldPart(manifest, part, size, live, drilled, may_hold, expires)
+                yield HeldPart(manifest, part, size, live, drilled, may_hold, expires, name)
 
 
 def _commit_of(version: Version) -> Manifest:
@@ -375,7 +381,8 @@ class Offline:
 
     def expire(self) -> ExpiryReport:
         """Expires commits."""
-        if self._rule is not None and not self.context.state.is_recovered:
+        expires = any(RetentionRules(self.context.policy, self.context.now).rules)
+        if expires and not self.context.state.is_recovered:
             self.recover()
         return self._expiry(writes=True)
 
@@ -384,17 +391,9 @@ class Offline:
         return self._expiry(writes=False)
 
     def _expiry(self, *, writes: bool) -> ExpiryReport:
-        from bucketwise.archivers.expiring.offline import OfflineExpiry
-        from bucketwise.archivers.expiring.rule import ExpiryReport
+        from bucketwise.archivers.expiring.offline import expire_offline
 
-        rule = self._rule
-        return ExpiryReport() if rule is None else OfflineExpiry(self.context, self.held, rule, writes).run()
-
-    @property
-    def _rule(self) -> RetentionRule | None:
-        from bucketwise.archivers.expiring.rule import RetentionRule
-
-        return RetentionRule.of(self.context.policy, self.context.now)
+        return expire_offline(self.context, self.held, writes=writes)
 
     def verify(self, within: TimeRange = EVER) -> VerifyReport:
         """Reads the files of commits."""

@@ -11,7 +11,7 @@ from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.online import tombstone_name, tombstones_of
-from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.expiring.rule import RetentionRules
 from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.kinds.archive import NeverCompacted
 from bucketwise.archivers.kinds.evidence import (
@@ -152,10 +152,11 @@ class OnlineEvidence:
 
     def expires_with(self, copy: Copy, last_ms: int) -> ExpiresWith:
         """Returns the UTC day of the bucket's last reading."""
-        del copy
-        day = last_ms // DAY_MS
+        day, bucket = last_ms // DAY_MS, copy.version.bucket
         archived = ArchivedDays(self._receipts, self._policy).of(day)
-        return ExpiresWith(last_ms, archived, tombstone_name(day))
+        rules = RetentionRules(self._policy, self._context.now)
+        (number,) = rules.of_buckets(decode(bucket, self._policy)) or [rules.longest(range(len(rules.rules)))]
+        return ExpiresWith(last_ms, archived, tombstone_name(day, rules, number), number)
 
     def rows(self, grid: Grid, selector: Selector, session: ClientSession) -> ArchivedRows:
         """Returns the readings of buckets in the rows, and of those that are not live."""
@@ -170,12 +171,17 @@ class OnlineEvidence:
 
     def _expires(self, session: ClientSession) -> dict[int, datetime]:
         """Returns when the tombstones are due, by UTC day."""
-        if (rule := RetentionRule.of(self._policy, self._context.now)) is None:
+        rules = [it for it in RetentionRules(self._policy, self._context.now).rules if it is not None]
+        if not rules:
             return {}
-        found = tombstones_of(self._receipts, session)
-        archived = ArchivedDays(self._receipts, self._policy).newest(rule.end, session)
-        due_days = ((it["day"], rule.due(it["tombstone"], archived.get(it["day"]))) for it in found)
-        return {day: due for day, due in due_days if due is not None}
+        archived = ArchivedDays(self._receipts, self._policy).newest(max(it.end for it in rules), session)
+        found: dict[int, datetime] = {}
+        for it in tombstones_of(self._receipts, session):
+            for rule in rules:  # a tombstone counts under the rule that it names
+                due, day = rule.due(it["tombstone"], archived.get(it["day"])), it["day"]
+                if due is not None:
+                    found[day] = min(due, found.get(day, due))
+        return found
 
 
 def _copies(history: History, waiting: dict[bytes, datetime]) -> Iterator[Copy]:
@@ -268,11 +274,9 @@ class Online(NeverCompacted):
         return self._expiry(writes=False)
 
     def _expiry(self, *, writes: bool) -> ExpiryReport:
-        from bucketwise.archivers.expiring.online import OnlineExpiry
-        from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
+        from bucketwise.archivers.expiring.online import expire_online
 
-        rule = RetentionRule.of(self.context.policy, self.context.now)
-        return ExpiryReport() if rule is None else OnlineExpiry(self.context, rule, writes).run()
+        return expire_online(self.context, writes=writes)
 
     def verify(self, within: TimeRange = EVER) -> VerifyReport:
         """Compares documents with receipts."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -25,7 +26,8 @@ from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipts import MERGING, Receipts, live_of
 from bucketwise.archivers.run import Archiver, ArchiveRun, RolledUp, always
 from bucketwise.archivers.writes import MAX_BUCKETS
-from bucketwise.buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
+from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange, as_date, as_text
+from bucketwise.buckets.rules import Due
 from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.config.times import format_duration
@@ -34,23 +36,22 @@ from bucketwise.rollups.rolling.quarantine import Quarantine, hash_of
 Document = dict[str, Any]
 
 
-def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | None:
-    """Returns how many of the buckets that end in [start, end) the run would delete, and how many it may;
+def delete_limit(run: ArchiveRun, spans: Sequence[Due]) -> DeleteLimit | None:
+    """Returns how many of the buckets that end in these stretches the run would delete, and how many it may;
     None where the policy sets no limit, or deletes nothing. Buckets that will stay for reasons other than
     pins and known quarantine are counted as well."""
     written, name = run.archive.max_delete, run.policy.collection
     if written is None or run.kept:
         return None
-    due = run.source.count_ending(start_ms, end_ms) - _staying(run, start_ms, end_ms)
+    due = run.source.count_due(spans) - _staying(run, spans)
     if run.archive.grace:  # a later run deletes what this one copies
         due = min(due, _copied(run))
     return DeleteLimit(name, written, due, run.source.count())
 
 
-def _staying(run: ArchiveRun, start_ms: int, end_ms: int) -> int:
+def _staying(run: ArchiveRun, spans: Sequence[Due]) -> int:
     """Returns how many of these buckets stay since they are pinned or quarantined."""
-    pages = _pages(run)
-    return sum(run.source.count_ending(start_ms, end_ms, {"_id": {"$in": ids}}) for ids in pages if ids)
+    return sum(run.source.count_due(spans, {"_id": {"$in": ids}}) for ids in _pages(run) if ids)
 
 
 def _pages(run: ArchiveRun) -> Iterator[list[Any]]:
@@ -107,14 +108,17 @@ class ArchiveOptions:
         return always if self.through is None else self.rolled_up
 
     def expired(self, context: ArchiveContext) -> tuple[int, int]:
-        """Returns the range, in milliseconds, of the ends of buckets that have expired."""
-        return self.range.start_ms, min(context.cutoff, self.range.end_ms)
+        """Returns the range, in milliseconds, of the ends of buckets that have expired by any rule."""
+        return self.range.start_ms, min(max(context.cutoffs), self.range.end_ms)
+
+    def due(self, context: ArchiveContext, through: int | None = None) -> list[Due]:
+        """Returns the stretches of the range in which buckets may have expired, and end before `through`."""
+        end = self.range.end_ms if through is None else min(self.range.end_ms, through)
+        return context.rules.due(self.range.start_ms, context.cutoffs, end)
 
     def limit(self, run: ArchiveRun) -> DeleteLimit | None:
         """Returns how many buckets the run would delete; None where it may delete any number."""
-        start, end = self.expired(run)
-        ready = end if self.through is None else min(end, self.through)
-        return None if self.allow_large else delete_limit(run, start, ready)
+        return None if self.allow_large else delete_limit(run, self.due(run, self.through))
 
 
 #: Opens an archive for a run.
@@ -136,7 +140,7 @@ def archive(context: ArchiveContext, options: ArchiveOptions, opened: Opener) ->
         archiver.recover()
         run.pins.forget()
         archiver.settle(start, end)
-        Sweep(run, archiver, options.through, rechecks=True).run(start, end)
+        Sweep(run, archiver, options.through, rechecks=True).run(options.due(run))
     return run.report
 
 
@@ -146,24 +150,28 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions, opened: Opene
     run = ArchiveRun.of(context, rolled_up=options.summary_updater)
     _check_deletable(run)
     run.report.limit = options.limit(run)
-    start, end = options.expired(run)
     with closing(opened(run)) as archiver:
-        Sweep(run, archiver, options.through, rechecks=False).run(start, end)
+        Sweep(run, archiver, options.through, rechecks=False).run(options.due(run))
     _report_not_due(run, options)
     return run.report
 
 
 def _report_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
-    """Reports the buckets that are too young to be looked at, and until when."""
-    start, end = options.expired(run)
-    edge = max(end, min(run.expired_before, options.range.end_ms))
-    if waiting := run.source.count_ending(max(start, end), edge):
-        assert run.archive.batch is not None and run.batch_whole_at is not None
-        batch, whole = format_duration(run.archive.batch), as_text(as_date(run.batch_whole_at))
-        run.report.reasons[f"waits until its batch of {batch} is whole: after {whole}"] += waiting
-    if young := run.source.count_ending(max(start, edge), LAST_MS + 1):
-        limit_text = as_text(as_date(edge))
-        run.report.reasons[f"not expired: the last reading is not before {limit_text}"] += young
+    """Reports the buckets that are too young to be looked at, by the rule, and until when."""
+    start, stop = options.range.start_ms, options.range.end_ms
+    for number, (cutoff, expired) in enumerate(zip(run.cutoffs, run.expired_before, strict=True)):
+        count = partial(run.source.count_ending, also=run.rules.query({number}))
+        end = min(cutoff, stop)
+        edge = max(end, min(expired, stop))
+        by = f", {text}" if (text := run.rules.text(number)) else ""
+        if waiting := count(max(start, end), edge):
+            whole = run.batch_whole_at(number)
+            assert run.archive.batch is not None and whole is not None
+            batch, shown = format_duration(run.archive.batch), as_text(as_date(whole))
+            run.report.reasons[f"waits until its batch of {batch} is whole: after {shown}{by}"] += waiting
+        if young := count(max(start, edge), LAST_MS + 1):
+            limit_text = as_text(as_date(edge)) if edge > FIRST_MS else "any time: it stays forever"
+            run.report.reasons[f"not expired: the last reading is not before {limit_text}{by}"] += young
 
 
 def recover(context: ArchiveContext, opened: Opener) -> None:

@@ -71,8 +71,10 @@ class OfflineRun:
         """Returns the live buckets of a commit that end within [start, end), and may go."""
         live, due = self._receipts.live(manifest.commit, manifest.buckets), [np.arange(0)]
         for held in self._archive.buckets_at(manifest, np.flatnonzero(live)):
-            decoded = decode(held.batch, manifest.archived_policy)
-            ending = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
+            archived_by = manifest.archived_policy
+            decoded = decode(held.batch, archived_by)
+            is_due = self._work.is_due(decoded, archived_by.series_names)
+            ending = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms) & is_due]
             due.append(held.positions[ending[self._work.movable(held.batch.take(ending))]])
         return np.sort(np.concatenate(due))
 

@@ -34,6 +34,7 @@ from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.series import series_key
+from bucketwise.buckets.rules import Due
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import USUAL_MEMORY
@@ -306,7 +307,7 @@ class Selection:
         """Returns the buckets that may go."""
         decoded, report = buckets.decoded, self._work.report
         report.quarantine(decoded.quarantined)
-        expired = decoded.last < self._work.cutoff
+        expired = self._work.is_due(decoded)
         expired &= ~self._pinned(buckets.batch, decoded, expired)
         expired &= ~self._frozen(decoded, expired)
         ready = expired if self._through is None else expired & (decoded.last < self._through)
@@ -371,14 +372,14 @@ class _Expired(NamedTuple):
     batch: Batch  # some of the buckets that end from start to stop
 
 
-def _expired(source: Source, start: int, end: int) -> Generator[_Expired, None, None]:
-    """Yields the expired buckets day by day."""
-    at = start
-    while (found := source.earliest_ending(at)) is not None and found < end:
-        at = max(at, found)  # epoch seconds may round down, to before `at`
-        stop = min((at // DAY_MS + 1) * DAY_MS, end)
-        yield from (_Expired(at, stop, batch) for batch in source.ending(at, stop))
-        at = stop
+def _expired(source: Source, spans: Sequence[Due]) -> Generator[_Expired, None, None]:
+    """Yields the expired buckets day by day, and maybe some that have not expired by their rule."""
+    for at, end, also in spans:
+        while (found := source.earliest_ending(at, also)) is not None and found < end:
+            at = max(at, found)  # epoch seconds may round down, to before `at`
+            stop = min((at // DAY_MS + 1) * DAY_MS, end)
+            yield from (_Expired(at, stop, batch) for batch in source.ending(at, stop, also))
+            at = stop
 
 
 class Sweep:
@@ -396,16 +397,17 @@ class Sweep:
         self._numeric = NumericCheck(work)
         self._done = 0.0  # the share of the expiring time that is done
 
-    def run(self, start: int, end: int) -> None:
-        """Moves all that has expired and ends within [start, end), milliseconds."""
-        filling, source, begun, first = self._filling, self._work.source, start, None
+    def run(self, spans: Sequence[Due]) -> None:
+        """Moves all that has expired and ends within these stretches, in their order."""
+        filling, source, first = self._filling, self._work.source, None
+        begun, end = (spans[0].start, spans[-1].end) if spans else (FIRST_MS, FIRST_MS)
         source.look_at_texts()
         too_late = source.ending(last_plausible(self._work.policy, self._work.now) + 1, LAST_MS + 1)
         for batch in chain(source.untimed(), too_late):
             for decoded in self._work.decode_live(batch):
                 self._work.report.quarantine(decoded.quarantined)
         with (
-            closing(_expired(source, start, end)) as by_day,
+            closing(_expired(source, spans)) as by_day,
             closing(prefetch(by_day, lambda: True, lambda it: it.batch.size, READ_AHEAD_BYTES)) as expired,
         ):
             for at, stop, batch in expired:

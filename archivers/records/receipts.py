@@ -157,6 +157,11 @@ class Receipts:
         heads = IndexModel(numbers, partialFilterExpression={"heads": {"$exists": True}})
         self.collection.create_indexes([*map(IndexModel, (kinds, days, starts, times)), few, waiting, heads])
 
+    def prepare_rules(self) -> None:
+        """Creates the index that finds commits by the rule that keeps them longest."""
+        keys = [(it, ASCENDING) for it in ("_id.policy", "kind", "rules.of", "rules.longest", "last")]
+        self.collection.create_indexes([IndexModel(keys)])
+
     def identity(self, name: str) -> Document:
         """Returns the `_id` of the receipt of that name."""
         return {"policy": self.policy, "name": name}

@@ -70,9 +70,9 @@ def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:
 def _stored_query(policy: Policy, selector: Selector) -> dict[str, Any]:
     found = {}
     for name, text in selector.items():
-        if (candidates := _candidates(text)) is not None:
+        if (named := candidates(text)) is not None:
             may_lack = name in policy.default_series and series_text(policy.default_series[name]) == text
-            found[policy.stored_series[name]] = {"$in": [*candidates, *([None] if may_lack else [])]}
+            found[policy.stored_series[name]] = {"$in": [*named, *([None] if may_lack else [])]}
     return found
 
 
@@ -89,11 +89,11 @@ def summary_query(selector: Selector) -> dict[str, Any]:
     """Returns a query that narrows summaries as far as MongoDB can: it finds all of those series, and maybe
     more."""
     named = {"_id.series._id" if name == "_id" else name: text for name, text in selector.items()}
-    candidates = {field: _candidates(text) for field, text in named.items()}
-    return {field: {"$in": found} for field, found in candidates.items() if found is not None}
+    found = {field: candidates(text) for field, text in named.items()}
+    return {field: {"$in": values} for field, values in found.items() if values is not None}
 
 
-def _candidates(text: str) -> list[Any] | None:
+def candidates(text: str) -> list[Any] | None:
     """Returns the values whose text it may be; None where these are too many to name."""
     if text[:1] in ("{", "[") or text[:2] in ("b'", 'b"') or text[-1:] == ")":
         return None  # documents, arrays and bytes; dates that Python has no type for

@@ -153,4 +153,6 @@ def _clashes(uses: list[_Use]) -> Iterator[tuple[_Use, _Use]]:
 
 def _deletes(policy: Policy) -> bool:
     archive = policy.archiving
-    return archive is not None and archive.delete and archive.after is not None
+    if archive is None or not archive.delete:
+        return False
+    return any(it.archive is not None and it.archive.after is not None for it in policy.lives)

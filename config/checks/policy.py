@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from bucketwise.config.checks.fields import check_fields
 from bucketwise.config.checks.names import policy_fault
+from bucketwise.config.checks.rules import check_rules
 from bucketwise.config.policies import Archive, Policy, Rollup
 from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
 from bucketwise.config.times import format_duration, is_zone, zones
@@ -74,6 +75,7 @@ def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None
     _check_audit(policy, at, report)
     _check_retain(policy, at, report)
     _check_archive_retention(policy, report)
+    check_rules(policy, report)
 
 
 def _check_timezone(name: str, at: Key, report: ProblemReport) -> None:
@@ -258,8 +260,9 @@ def _check_keep(policy: Policy, keep: timedelta, key: Key, report: ProblemReport
         fault = Fault("the policy archives nothing", "remove it, or name an archive")
         report.add(key, fault, rests_on=[at, (*at, "to")])
     elif archive.after is None:
-        fault = Fault('archive.after is "forever": nothing is archived', "remove one of the two")
-        report.add(key, fault, rests_on=[(*at, "after")])
+        if all(it.archive is None or it.archive.after is None for it in policy.lives):
+            fault = Fault('archive.after is "forever": nothing is archived', "remove one of the two")
+            report.add(key, fault, rests_on=[(*at, "after")])
     else:
         youngest = archive.after + (archive.batch or timedelta(0))
         if keep < youngest:

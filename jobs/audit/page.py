@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from bucketwise.buckets.models import model_of
+from bucketwise.buckets.rules import SeriesRules
 from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.audit import drawings
@@ -21,7 +22,8 @@ _UNITS = {"y": "year", "w": "week", "d": "day", "h": "hour", "m": "minute", "s":
 
 def words(policy: Policy, store_url: str | None) -> str:
     """Returns sentences on what happens to readings and to summaries, and when."""
-    return "; ".join([_of_readings(policy, store_url), *_of_summaries(policy)])
+    own = [_of_readings(policy, store_url), *_of_summaries(policy)]
+    return "; ".join([*own, *SeriesRules(policy).words()])
 
 
 def _of_readings(policy: Policy, store_url: str | None) -> str:

@@ -369,8 +369,9 @@ class _Check:
 
     @property
     def _after(self) -> str:
-        after = self.policy.archive.after if self.policy.archive else None
-        return "never" if after is None else str(after)
+        lengths = [it.archive.after if it.archive else None for it in self.policy.lives]
+        found = [it for it in lengths if it is not None]
+        return "never" if len(found) < len(lengths) else str(max(found))
 
     def _finding(self, code: str, place: str, severity: Severity, message: str) -> Finding:
         return Finding(code, self.policy.name, place, severity, message)

@@ -11,6 +11,7 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.worth import Worth, known_worth
 from bucketwise.buckets.fields.times import FIRST_MS
 from bucketwise.buckets.models import model_of
+from bucketwise.buckets.rules import NEVER
 from bucketwise.config.policies import Archive, LevelName, Policy
 from bucketwise.jobs.core import lease
 from bucketwise.rollups.calendar.due import Calendar
@@ -50,8 +51,13 @@ def gauges(context: ArchiveContext) -> dict[str, float]:
                 calendar = Calendar(policy, policy.rollup, context.now)
                 found["rollup_lag_seconds"] = rollup_lag(calendar, through, oldest) / 1000
             if policy.archiving is not None and context.kept is None:
-                ended = source.earliest_ending(FIRST_MS)
-                found["archive_lag_seconds"] = archive_lag(policy, context.expired_before, ended) / 1000
+                lags = [0]
+                for number, expired in enumerate(context.expired_before):
+                    if expired == NEVER:
+                        continue
+                    ended = source.earliest_ending(FIRST_MS, context.rules.query({number}))
+                    lags.append(archive_lag(policy, expired, ended))
+                found["archive_lag_seconds"] = max(lags) / 1000
             if (worth := known_worth(context)) is not None:
                 found |= _sizes(worth)
             found["lease_held"] = float(lease.is_held(context.database, policy.identity))

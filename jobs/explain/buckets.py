@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain, islice
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.coverage import CoverageQuery, coverage_of
-from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.expiring.rule import RetentionRules
 from bucketwise.archivers.kinds.evidence import (
     ArchivedState,
     Copy,
@@ -32,6 +32,7 @@ from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import Selector, check_selector
 from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms, later
 from bucketwise.buckets.models import model_of
+from bucketwise.buckets.rules import SeriesRules
 from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.rollups.calendar.due import settled_at
@@ -54,8 +55,10 @@ _NOTHING = timedelta(0)
 
 
 class End(NamedTuple):
-    """When an archived bucket goes by `retain.archive`, and whether it is under a tombstone."""
+    """When an archived bucket goes by `retain.archive`, by which rule (nothing: the policy's own), and
+    whether it is under a tombstone."""
 
+    by: str
     keep: str
     at: datetime
     has_tombstone: bool
@@ -98,17 +101,19 @@ class Fate:
     at: datetime | None = None
 
 
-def fate(policy: Policy, it: Facts) -> Fate:
-    """Returns what will happen to a bucket, and by which rule."""
+def fate(policy: Policy, it: Facts, by: str = "") -> Fate:
+    """Returns what will happen to a bucket, and why. `policy`: as it is for the series of the bucket; `by`:
+    the rule that says so, in front of what it says."""
     if it.is_live and it.fault is not None:
         return Fate("quarantined", f"it breaks its model, and stays: {it.fault.field}: {it.fault.reason}")
     if it.is_live:
-        return _of_live(policy, it, "both" if it.archived else "live")
+        found = _of_live(policy, it, "both" if it.archived else "live")
+        return replace(found, rule=f"{by}{found.rule}") if by else found
     if (state := it.archived) is None or policy.archive is None:
         return Fate("unknown")
     if it.end is None:
         return Fate(state, f'archive.to = "{policy.archive.to}": it stays there')
-    rule = f'retain.archive = "{it.end.keep}"'
+    rule = f'{it.end.by}retain.archive = "{it.end.keep}"'
     if it.hold is not None:
         return Fate(state, f"{rule}; held by {it.hold.name}: it stays until that is released")
     if it.end.has_tombstone:
@@ -343,7 +348,9 @@ def _explained(
         end=_end(context, archived, found.copies, last),
         hold=next(iter(holds), None),
     )
-    columns = decoded.columns
+    columns, rules = decoded.columns, context.rules
+    numbers = rules.governing(columns, context.cutoffs, policy.series_names)
+    number = numbers[0] if numbers else rules.own
     return ExplainedBucket(
         id=bucket.main.legible_id(0),
         series=columns.series[columns.bucket_series[0]] if is_sound and not policy.sample_series else None,
@@ -351,7 +358,7 @@ def _explained(
         last=last,
         readings=len(columns.time) if is_sound else None,
         versions=len(found.copies),
-        fate=fate(context.policy, facts),
+        fate=fate(rules.policies[number], facts, _by(rules, number)),
         history=history(context, archived, found, (first or 0, last or 0), pin),
         holds=holds,
     )
@@ -359,13 +366,23 @@ def _explained(
 
 def _end(context: ArchiveContext, archived: Evidence, copies: Sequence[Copy], last: int | None) -> End | None:
     """Returns when the last copy of a bucket goes by `retain.archive`."""
-    rule = RetentionRule.of(context.policy, context.now)
-    if rule is None or last is None or not copies:
+    rules = RetentionRules(context.policy, context.now)
+    if not any(rules.rules) or last is None or not copies:
         return None
     with_it = archived.expires_with(copies[-1], last)
+    rule = None if with_it.rule is None else rules.rules[with_it.rule]
+    if with_it.rule is None or rule is None:
+        return None
     tombstone = (context.receipts.get(with_it.record) or {}).get("tombstone")
     at = rule.expires_at(with_it.last_ms, with_it.archived, tombstone)
-    return End(rule.text, at, rule.due(tombstone, with_it.archived) is not None)
+    return End(
+        _by(rules.series, with_it.rule), rule.text, at, rule.due(tombstone, with_it.archived) is not None
+    )
+
+
+def _by(rules: SeriesRules, number: int) -> str:
+    """Returns the name of a rule, to be put in front of what it says; nothing for the policy's own."""
+    return f"{text}: " if (text := rules.text(number)) else ""
 
 
 def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:

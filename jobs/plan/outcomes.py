@@ -45,12 +45,22 @@ class Totals:
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """The rule of a policy for its buckets up to `now` of the context. They are archived, and deleted, if
-    their last reading is before these instants (milliseconds)."""
+    """The rules of a policy for its buckets up to `now` of the context. They are archived, and deleted, if
+    their last reading is before these instants (milliseconds), one for each rule of the policy."""
 
     context: ArchiveContext
-    archived_before: int
-    deleted_before: int
+    archived_before: Sequence[int]
+    deleted_before: Sequence[int]
+
+    @classmethod
+    def none(cls, context: ArchiveContext) -> PolicyRule:
+        """Returns the rules of a policy that moves nothing."""
+        never = [NEVER] * len(context.rules.policies)
+        return cls(context, never, never)
+
+    def before(self, decoded: Decoded, limits: Sequence[int]) -> NDArray[np.bool_]:
+        """Returns which buckets end before the limits of their rules."""
+        return decoded.last < self.context.rules.limits_of(decoded.columns, limits)
 
 
 @dataclass
@@ -72,28 +82,32 @@ class RuleOutcome:
 def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> PolicyRule:
     """Returns which buckets the policy has archived and deleted by the instant of the context, if it runs
     from now on. `readers`: other policies that roll up the collection."""
-    archived = _archived_before(context, readers)
-    return PolicyRule(context, archived, min(archived, _deleted_before(context, readers, present)))
-
-
-def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
-    """Returns the instant before which a bucket must end to be archived by then: expired, and rolled up."""
     if context.policy.archiving is None:
-        return NEVER
+        return PolicyRule.none(context)
+    archived = _archived_before(context, readers)
+    deleted = _deleted_before(context, readers, present)
+    return PolicyRule(context, archived, list(map(min, archived, deleted)))
+
+
+def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> list[int]:
+    """Returns for each rule the instant before which a bucket must end to be archived by then: expired, and
+    rolled up."""
     through = over_before((context.policy, *readers), context.now)
-    return max(NEVER, context.cutoff if through is None else min(context.cutoff, through))
+    ready = context.cutoffs if through is None else [min(it, through) for it in context.cutoffs]
+    return [max(NEVER, it) for it in ready]
 
 
-def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> int:
-    """Returns the instant before which a bucket must end to be deleted by then: its copy has to be older than
-    the grace."""
-    if context.policy.archiving is None or context.kept:
-        return NEVER
+def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> list[int]:
+    """Returns for each rule the instant before which a bucket must end to be deleted by then: its copy has to
+    be older than the grace."""
+    if context.kept:
+        return [NEVER] * len(context.cutoffs)
     if not context.archive.grace:
         return _archived_before(context, readers)
     earlier = replace(context, now=context.now - context.archive.grace)
     copied = _copied_before(earlier)
-    return copied if earlier.now < present else max(copied, _archived_before(earlier, readers))
+    ready = _archived_before(earlier, readers) if earlier.now >= present else [NEVER] * len(context.cutoffs)
+    return [max(copied, it) for it in ready]
 
 
 def _copied_before(context: ArchiveContext) -> int:
@@ -115,7 +129,7 @@ def outcomes(rules: Sequence[PolicyRule]) -> list[RuleOutcome]:
     """Returns the outcome of each rule. Reads the buckets that any of them archives; rules that decode
     buckets alike share one reading."""
     found = [RuleOutcome() for _ in rules]
-    until = max((it.archived_before for it in rules), default=NEVER)
+    until = max((at for it in rules for at in it.archived_before), default=NEVER)
     alike: dict[str, list[int]] = {}
     for i, it in enumerate(rules):
         alike.setdefault(layout_fingerprint(it.context.policy), []).append(i)
@@ -137,8 +151,8 @@ def _outcomes_of(rules: Sequence[PolicyRule], found: Sequence[RuleOutcome], unti
         sizes = batch.sizes[decoded.units]
         for it, outcome in zip(rules, found, strict=True):
             movable = np.isin(decoded.units, it.context.movable(batch))
-            outcome.archived.add(decoded, sizes, movable & (decoded.last < it.archived_before))
-            outcome.deleted += int((movable & (decoded.last < it.deleted_before)).sum())
+            outcome.archived.add(decoded, sizes, movable & it.before(decoded, it.archived_before))
+            outcome.deleted += int((movable & it.before(decoded, it.deleted_before)).sum())
             outcome.broken += len(batch) - len(decoded.units)
         context.progress("buckets weighed", len(batch))
 

@@ -33,7 +33,7 @@ from bucketwise.jobs.output.closing import in_future, plan_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import printable
-from bucketwise.jobs.plan.outcomes import NEVER, PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
+from bucketwise.jobs.plan.outcomes import PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
 from bucketwise.jobs.run.verb import RUN, run_tables
 
 Body = dict[str, Any]
@@ -51,15 +51,18 @@ def irreversible(policy: str, body: Body) -> list[str]:
 
 def _deleted(body: Body) -> Iterator[str]:
     if when := _when(body, "deleted"):
-        keys = _keys(body, "archive", *_SOURCE)
+        keys = _keys(body, "archive", "rules", *_SOURCE)
         yield f"{keys}: more buckets are deleted, {when}: only a restore brings them back"
 
 
 def _ended(body: Body) -> Iterator[str]:
+    stands = "after its tombstone has stood for retain.archive_grace"
     for it in body["changed"]:
         if it["key"] == "retain.archive" and _is_shorter(it["against"], it["today"]):
-            stands = "after its tombstone has stood for retain.archive_grace"
             yield f"{_keys(body, 'retain.archive')}: what is archived longer is removed for good, {stands}"
+        elif it["key"] == "rules" and "retain.archive" in f"{it['today']} {it['against']}":
+            what = "what is archived of series that it keeps for a shorter time is removed for good"
+            yield f"{_keys(body, 'rules')}: {what}, {stands}"
 
 
 def _is_shorter(span: str | None, than: str | None) -> bool:
@@ -71,7 +74,7 @@ def _is_shorter(span: str | None, than: str | None) -> bool:
 def _of_summaries(body: Body) -> Iterator[str]:
     for level in body["now"]["difference"]["summaries"]:
         if when := _when(body, "summaries", level):
-            past = f"{_keys(body, f'retain.{level}')}: more {level} summaries are past it, {when}"
+            past = f"{_keys(body, f'retain.{level}', 'rules')}: more {level} summaries are past it, {when}"
             yield (
                 f"{past}: once a tombstone has stood for retain.grace they are removed, and made again only "
                 "of readings that are live or archived"
@@ -184,7 +187,7 @@ class _Side:
 
 def _rule(context: ArchiveContext, readers: Sequence[Policy], by: timedelta, stops: list[str]) -> PolicyRule:
     then = replace(context, now=later(context.now, by))
-    return PolicyRule(then, NEVER, NEVER) if stops else rule(then, readers, context.now)
+    return PolicyRule.none(then) if stops else rule(then, readers, context.now)
 
 
 def _stops(turn: Turn) -> list[str]:
@@ -292,7 +295,11 @@ def _changed(today: Policy | None, against: Policy | None) -> list[Body]:
 
 
 def _set_values(policy: Policy | None) -> Iterator[tuple[str, Any]]:
-    return _flattened(policy.model_dump(by_alias=True, exclude_unset=True) if policy else {})
+    if policy is None:
+        return
+    yield from _flattened(policy.model_dump(by_alias=True, exclude_unset=True, exclude={"rules"}))
+    if policy.rules:
+        yield "rules", [f"{it.text}: {it.words}" for it in policy.rules]
 
 
 def _flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

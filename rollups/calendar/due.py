@@ -263,11 +263,6 @@ class Calendar:
             and spans.touch(start - level.reach, end + level.reach)
         ]
 
-    @property
-    def first_made(self) -> dict[LevelName, int]:
-        """Returns the instant of each level before which no window that ends is made, where there is one."""
-        return {name: before for name, before in self._expired.items() if before is not None}
-
     def days_of(self, spans: Iterable[Span]) -> Spans:
         """Returns the spans, widened to the windows of up to a day that they touch."""
         return widened(self._short, spans) if self._short else Spans(spans)

@@ -73,7 +73,7 @@ class Level:
     name: LevelName
     collection: str
     zone: ZoneInfo  # of days, weeks and months
-    retain: timedelta | None
+    retain: timedelta | None  # those of the series that keep them longest
     local: bool = False  # windows are dates of the readings' own clocks, written as if they were UTC days
 
     @property
@@ -135,12 +135,18 @@ def levels_of(policy: Policy) -> list[Level]:
     if policy.rollup is None:
         return []
     zone = ZoneInfo(policy.rollup.timezone)
-    kept = policy.retain.by_level if policy.retain else {}
+    kept = [it.retain.by_level if it.retain else {} for it in policy.lives]
     own_clocks = policy.local_offset_field is not None
     return [
-        Level(name, collection, zone, kept.get(name), own_clocks and name in CALENDAR_LEVELS)
+        Level(name, collection, zone, _longest(name, kept), own_clocks and name in CALENDAR_LEVELS)
         for name, collection in policy.rollup.targets.items()
     ]
+
+
+def _longest(name: LevelName, kept: Sequence[Mapping[LevelName, timedelta | None]]) -> timedelta | None:
+    """Returns how long summaries of a level stay by the rule that keeps them longest."""
+    lengths = [it.get(name) for it in kept]
+    return None if None in lengths else max(it for it in lengths if it is not None)
 
 
 def aligned_levels(policy: Policy) -> list[Level]:

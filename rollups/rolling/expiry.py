@@ -4,12 +4,13 @@ grace, except for what a hold covers."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import bson
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
@@ -17,6 +18,7 @@ from pymongo.collection import Collection
 
 from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.buckets.rules import SeriesRules
 from bucketwise.config.amounts import RemovalLimit
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import LevelName
@@ -33,7 +35,8 @@ from bucketwise.rollups.standing import (
     load_standing,
     store_tombstones,
 )
-from bucketwise.rollups.summaries.targets import target
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.targets import stored_fields, target
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000
@@ -93,8 +96,10 @@ def count_expired(context: RunContext, through: Mapping[LevelName, int] | None =
 
 def count_overdue(context: RunContext, slack: timedelta) -> dict[LevelName, int]:
     """Returns how many summaries should have got a tombstone, or been removed, so long ago, by level."""
-    expiry = _Expiry(context, slack=slack)
-    return {level.name: expiry.count_overdue(level) for level in expiry.rules}
+    expiry, found = _Expiry(context, slack=slack), Counter[LevelName]()
+    for it in expiry.rules:
+        found[it.level.name] += expiry.count_overdue(it)
+    return dict(found)
 
 
 def lift_tombstones(context: RunContext, within: TimeRange) -> int:
@@ -103,15 +108,27 @@ def lift_tombstones(context: RunContext, within: TimeRange) -> int:
 
     def step(session: ClientSession) -> int:
         expiry = _Expiry(context, session=session)
-        counts = {level: expiry.count_under(level, within) for level in expiry.rules}
-        names = [level.name for level, count in counts.items() if count]
+        counts = {it.key: expiry.count_under(it, within) for it in expiry.rules}
+        keys = [key for key, count in counts.items() if count]
         since, now = within.start_ms, to_ms(context.now)
-        if names:
-            lifted = {name: expiry.tombstones[name].lifted(since, now) for name in names}
+        if keys:
+            lifted = {key: expiry.tombstones[key].lifted(since, now) for key in keys}
             store_tombstones(context.database, context.policy, lifted, session)
         return sum(counts.values())
 
     return transaction(context.database, context.guard, step) if _Expiry(context).rules else 0
+
+
+class _LevelRule(NamedTuple):
+    """How long the summaries of one level stay, of the series under one rule, by its number."""
+
+    level: Level
+    number: int
+    retention: Retention
+
+    @property
+    def key(self) -> tuple[LevelName, int]:
+        return self.level.name, self.number
 
 
 class _Expiry:
@@ -129,33 +146,44 @@ class _Expiry:
         self._now = context.now - slack
         self._session = session
         self._levels = levels_of(context.policy)
+        self._series = SeriesRules(context.policy)
         self._names = context.policy.series_names
+        self._paths = dict(zip(self._names, stored_fields(context.policy), strict=True))
         self._holds = Holds(context.database, context.policy.identity)
         names = [level.name for level in self._levels]
         self.report = ExpiryReport(dict.fromkeys(names, 0), dict.fromkeys(names, 0))
 
     @cached_property
-    def rules(self) -> dict[Level, Retention]:
-        """Returns how long summaries stay, of the levels that don't stay forever."""
-        retain, levels = self._context.policy.retain, self._levels
-        if retain is None or all(level.retain is None for level in levels):
-            return {}
+    def rules(self) -> list[_LevelRule]:
+        """Returns how long summaries stay, of the levels and series that don't stay forever."""
+        by_rule = [levels_of(it) for it in self._series.policies]
+        if all(level.retain is None for levels in by_rule for level in levels):
+            return []
         through = self._through
         if through is None:
             through = load(self._context.database, self._context.policy).through
-        past = {level: expired_before(level, levels, self._now, through) for level in levels}
-        return {
-            level: Retention(level.retain, retain.grace, to_ms(self._now), before)
-            for level, before in past.items()
-            if level.retain is not None and before is not None
-        }
+        return [
+            _LevelRule(level, number, found)
+            for place, level in enumerate(self._levels)
+            for number, levels in enumerate(by_rule)
+            if (found := self._retention(number, levels[place], levels, through)) is not None
+        ]
+
+    def _retention(
+        self, number: int, level: Level, levels: Sequence[Level], through: Mapping[LevelName, int]
+    ) -> Retention | None:
+        retain = self._series.policies[number].retain
+        past = expired_before(level, levels, self._now, through)
+        if retain is None or level.retain is None or past is None:
+            return None
+        return Retention(level.retain, retain.grace, to_ms(self._now), past, self._series.scope(number))
 
     @cached_property
-    def tombstones(self) -> Mapping[LevelName, Tombstones]:
-        """Returns the tombstones of each level."""
+    def tombstones(self) -> Mapping[tuple[LevelName, int], Tombstones]:
+        """Returns the tombstones of each level and rule."""
         return self._read(self._session)
 
-    def _read(self, session: ClientSession | None) -> Mapping[LevelName, Tombstones]:
+    def _read(self, session: ClientSession | None) -> Mapping[tuple[LevelName, int], Tombstones]:
         return load_standing(self._context.database, self._context.policy, session).tombstones
 
     def place_tombstones(self) -> None:
@@ -163,33 +191,36 @@ class _Expiry:
         if self._placed(self.tombstones) != self.tombstones:
             self.tombstones = transaction(self._context.database, self._context.guard, self._place)
 
-    def _place(self, session: ClientSession) -> dict[LevelName, Tombstones]:
+    def _place(self, session: ClientSession) -> dict[tuple[LevelName, int], Tombstones]:
         placed = self._placed(self._read(session))
         store_tombstones(self._context.database, self._context.policy, placed, session)
         return placed
 
-    def _placed(self, known: Mapping[LevelName, Tombstones]) -> dict[LevelName, Tombstones]:
-        return {**known, **{level.name: known[level.name].after_run(it) for level, it in self.rules.items()}}
+    def _placed(
+        self, known: Mapping[tuple[LevelName, int], Tombstones]
+    ) -> dict[tuple[LevelName, int], Tombstones]:
+        return {**known, **{it.key: known[it.key].after_run(it.retention) for it in self.rules}}
 
     def count(self) -> None:
         """Counts what goes, what waits, and what holds keep."""
-        for level, rule in self.rules.items():
-            past, collection = _ended(rule.past), self._collection(level)
+        for it in self.rules:
+            level, collection = it.level, self._collection(it.level)
+            past, before = self._ended(it, it.retention.past), self._removable(it)
             if collection.find_one(past, {"_id": 1}) is None:
                 continue
-            holds, before = self._holds.active(), self._removable(level)
+            holds = self._holds.active()
             unheld = partial(without_held, holds=holds, names=self._names, reach=level.reach)
-            gone = (
-                collection.count_documents(unheld(_ended(before)), collation=SIMPLE) if before > NEVER else 0
-            )
-            self.report.gone[level.name] = gone
+            ripe = unheld(self._ended(it, before))
+            gone = collection.count_documents(ripe, collation=SIMPLE) if before > NEVER else 0
+            self.report.gone[level.name] += gone
             waiting = collection.count_documents(unheld(past), collation=SIMPLE)
-            self.report.waiting[level.name] = waiting - gone
+            self.report.waiting[level.name] += waiting - gone
             for hold in holds:
                 held = {"$and": [past, hold.summaries(self._names, level.reach)]}
                 if count := collection.count_documents(held, collation=SIMPLE):
                     self.report.held[hold.name] += count
-            self._limit(level, gone)
+        for level in self._levels:
+            self._limit(level, self.report.gone[level.name])
 
     def _limit(self, level: Level, due: int) -> None:
         archive = self._context.policy.archive
@@ -209,65 +240,99 @@ class _Expiry:
     def delete(self) -> None:
         """Deletes what was counted, the oldest first, and records up to where summaries are gone."""
         counted, self.report.gone = self.report.gone, dict.fromkeys(self.report.gone, 0)
-        for level in self.rules:
-            before = self._removable(level)
-            if counted[level.name] and not self._delete(level, before):
+        for it in self.rules:
+            before = self._removable(it)
+            if counted[it.level.name] and not self._delete(it, before):
                 continue
             if before > NEVER:
-                note_gone(self._context.database, self._context.policy, {level.name: before})
+                self._note_gone(it, before)
 
-    def _delete(self, level: Level, before: int) -> bool:
+    def _note_gone(self, it: _LevelRule, before: int, session: ClientSession | None = None) -> None:
+        note_gone(self._context.database, self._context.policy, {it.level.name: before}, session, it.number)
+
+    def _delete(self, it: _LevelRule, before: int) -> bool:
         """Deletes summaries that end before an instant. Returns False where their tombstones were lifted
         meanwhile: then the rest stays."""
-        context = self._context
-        while page := self._due(level, before):
-            context.check()
-            reached = to_ms(page[-1]["end"]) + 1
-            step = partial(self._delete_page, level, [it["_id"] for it in page], reached)
-            gone = transaction(context.database, context.guard, step)
-            if gone is None:
-                return False
-            self.report.gone[level.name] += gone
-            context.progress("expired summaries", gone)
+        since, most = NEVER, _BATCH_SIZE
+        while page := self._due(it, before, since, most):
+            self._context.check()
+            last, due = to_ms(page[-1]["start"]), [found for found in page if self._is_due(it, found)]
+            if due:
+                reached = max(to_ms(found["end"]) for found in due) + 1
+                step = partial(self._delete_page, it, [found["_id"] for found in due], reached)
+                gone = transaction(self._context.database, self._context.guard, step)
+                if gone is None:
+                    return False
+                self.report.gone[it.level.name] += gone
+                self._context.progress("expired summaries", gone)
+            elif len(page) < most:
+                break
+            elif last == since:  # all of one window, and none may go
+                most *= 10
+            since = last
         return True
 
-    def _due(self, level: Level, before: int) -> list[Any]:
-        """Returns some of the summaries that end before an instant and that no hold covers."""
-        query = without_held(_ended(before), self._holds.active(), self._names, level.reach)
-        found = self._collection(level).find(query, {"end": 1}, collation=SIMPLE)
-        return list(found.sort("start", 1).limit(_BATCH_SIZE))
+    def _due(self, it: _LevelRule, before: int, since: int, most: int) -> list[Any]:
+        """Returns some of the summaries that end before an instant and that no hold covers, of windows from
+        `since` on; some of them may be under another rule."""
+        query = {"$and": [self._ended(it, before), {"start": {"$gte": DatetimeMS(since)}}]}
+        unheld = without_held(query, self._holds.active(), self._names, it.level.reach)
+        fields = ["end", "start", *self._paths.values()]
+        found = self._collection(it.level).find(unheld, dict.fromkeys(fields, 1), collation=SIMPLE)
+        return list(found.sort("start", 1).limit(most))
 
-    def _delete_page(self, level: Level, ids: list[Any], reached: int, session: ClientSession) -> int | None:
-        if self._read(session)[level.name].removable(self.rules[level]) < reached:
+    def _is_due(self, it: _LevelRule, found: RawBSONDocument) -> bool:
+        """Returns whether a summary may go by all rules that its series may be under."""
+        if self._series.own == 0:
+            return True
+        summary = {"_id": bson.decode(found["_id"].raw, documents.OPTIONS)}
+        if not documents.is_of_series(self._context.policy, summary):
+            return it.number == self._series.own
+        lines = {rule.number: self._removable(rule) for rule in self.rules if rule.level == it.level}
+        limits = [lines.get(number, NEVER) for number in range(self._series.own + 1)]
+        series = documents.series_of(self._context.policy, summary)
+        return to_ms(found["end"]) < self._series.longest(series, limits)
+
+    def _delete_page(
+        self, it: _LevelRule, ids: list[Any], reached: int, session: ClientSession
+    ) -> int | None:
+        if self._read(session)[it.key].removable(it.retention) < reached:
             return None
         database, policy = self._context.database, self._context.policy
-        note_gone(database, policy, {level.name: reached}, session)
+        self._note_gone(it, reached, session)
         holds = self._holds.active(session)
-        query = without_held({"_id": {"$in": ids}}, holds, self._names, level.reach)
-        return delete_summaries(database, policy, level, query, session)
+        query = without_held({"_id": {"$in": ids}}, holds, self._names, it.level.reach)
+        return delete_summaries(database, policy, it.level, query, session)
 
-    def count_under(self, level: Level, within: TimeRange) -> int:
+    def count_under(self, it: _LevelRule, within: TimeRange) -> int:
         """Returns how many summaries of a range are under tombstones that were not lifted."""
-        rule, tombstones = self.rules[level], self.tombstones[level.name]
-        if tombstones.is_lifted(within.start_ms, rule):
+        tombstones = self.tombstones[it.key]
+        if tombstones.is_lifted(within.start_ms, it.retention):
             return 0
         touching = {"start": {"$lt": DatetimeMS(within.end_ms)}, "end": {"$gt": DatetimeMS(within.start_ms)}}
-        query = {"$and": [_ended(tombstones.covered(rule)), touching]}
-        return self._collection(level).count_documents(query, session=self._session)
+        query = {"$and": [self._ended(it, tombstones.covered(it.retention)), touching]}
+        return self._collection(it.level).count_documents(query, session=self._session)
 
-    def count_overdue(self, level: Level) -> int:
+    def count_overdue(self, it: _LevelRule) -> int:
         """Returns how many summaries have no tombstone, or one that is due."""
-        rule, tombstones = self.rules[level], self.tombstones[level.name]
-        found = [_ended(self._removable(level)), _ended(rule.past, tombstones.covered(rule))]
+        covered = self.tombstones[it.key].covered(it.retention)
+        found = [self._ended(it, self._removable(it)), self._ended(it, it.retention.past, covered)]
         holds = self._holds.active()
-        query = without_held({"$or": found}, holds, self._names, level.reach)
-        return self._collection(level).count_documents(query, collation=SIMPLE)
+        query = without_held({"$or": found}, holds, self._names, it.level.reach)
+        return self._collection(it.level).count_documents(query, collation=SIMPLE)
 
-    def _removable(self, level: Level) -> int:
-        return self.tombstones[level.name].removable(self.rules[level])
+    def _removable(self, it: _LevelRule) -> int:
+        return self.tombstones[it.key].removable(it.retention)
 
     def _collection(self, level: Level) -> Collection[RawBSONDocument]:
         return target(self._context.database, level.collection)
+
+    def _ended(self, it: _LevelRule, before: int, since: int = NEVER) -> Document:
+        """Returns the query for summaries of the series of a rule, of windows that ended before an instant,
+        and not before another; it may find a few under other rules."""
+        ended = _ended(before, since)
+        also = self._series.query({it.number}, self._paths)
+        return {"$and": [ended, also]} if also else ended
 
 
 def _ended(before: int, since: int = NEVER) -> Document:

@@ -53,7 +53,8 @@ def conflicts(source: Source) -> list[TtlRule]:
     if archive is None:
         return []
     found = rules(source.collection.database, source.listed)
-    return [expiry for expiry in found if archive.after is None or expiry.after <= archive.after]
+    lengths = [it.archive.after for it in source.policy.lives if it.archive is not None]
+    return [expiry for expiry in found if any(it is None or expiry.after <= it for it in lengths)]
 
 
 def deletes_before_archive(source: Source) -> bool:

@@ -229,7 +229,7 @@ class Planner:
             existing = replace(self._existing, uncertain=self.calendar.days_of([span]))
             return RollupPlan({level.name: [span] for level in self.calendar.levels}, existing)
         if self.options.whole:
-            gone, trusted_spans = self.loaded.gone, Spans(self.options.trusted_spans)
+            gone, trusted_spans = self.loaded.wholly, Spans(self.options.trusted_spans)
             names = [level.name for level in self.calendar.levels]
             wanted = {name: list(trusted_spans.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
             # Where everything is looked at, no summary is taken as it stands.

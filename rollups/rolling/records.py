@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
 
 from pymongo.client_session import ClientSession
 
+from bucketwise.buckets.rules import SeriesRules
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import LevelName
 from bucketwise.config.times import format_duration
@@ -81,12 +82,23 @@ class Remaking:
         back."""
         return {**self.loaded.gone, **self._reopened}
 
+    @property
+    def as_made_again(self) -> Progress:
+        """Returns what was recorded, as it is once those summaries are made again."""
+        again = self._reopened
+        wholly = {level: min(ms, again.get(level, ms)) for level, ms in self.loaded.wholly.items()}
+        by_rule = {
+            number: {level: ms for level, ms in it.items() if level not in again}
+            for number, it in self.loaded.by_rule.items()
+        }
+        return replace(self.loaded, gone=self.gone, wholly=wholly, by_rule=by_rule)
+
     @cached_property
     def _reopened(self) -> dict[LevelName, int]:
         loaded, kept = self.loaded, self.standing.retentions
         found = {}
         for level in self._levels:
-            if level.name not in loaded.gone or kept.get(level.name) == _text(level):
+            if level.name not in loaded.gone or kept.get(level.name) == self._text(level):
                 continue
             expired = expired_before(level, self._levels, self.context.now, loaded.through)
             first = max(LOWEST if expired is None else expired, self._first_whole(level))
@@ -159,7 +171,7 @@ class Remaking:
         database, policy = self.context.database, self.context.policy
         if self._reopened:
             set_gone(database, policy, self.gone)
-        kept = {level.name: _text(level) for level in self._levels}
+        kept = {level.name: self._text(level) for level in self._levels}
         if kept != self.standing.retentions:
             store_retentions(database, policy, kept)
         if not self.missing:
@@ -169,14 +181,17 @@ class Remaking:
         store_counts(database, policy, settled)
         return [self._settled(it, settled[it.level], counts[it.level]) for it in self.missing]
 
+    def _text(self, level: Level) -> str:
+        """Returns how long a level is kept, by all rules of the policy."""
+        rules = SeriesRules(self.context.policy)
+        kept = [it.retain.by_level.get(level.name) if it.retain else None for it in rules.policies]
+        said = [rules.scope(number) for number in range(rules.own)]
+        return ", ".join([*map(format_duration, kept), *said])
+
     def _settled(self, it: MissingSummaries, after: SummaryCount, before: SummaryCount) -> MissingSummaries:
         month = month_of(it.span[0])
         lost = after.lost.get(month, 0) - before.lost.get(month, 0)
         return MissingSummaries(it.level, it.collection, it.span, it.missing, lost)
-
-
-def _text(level: Level) -> str:
-    return format_duration(level.retain)
 
 
 class Records(Protocol):
@@ -192,8 +207,9 @@ class Records(Protocol):
     def save(self, progress: Progress) -> None:
         """Stores how far the policy is rolled up. Everything that it claims must have been written before."""
 
-    def note_gone(self, before: Mapping[LevelName, int]) -> None:
-        """Records that summaries of windows that ended before these instants are never made."""
+    def note_gone(self, before: Mapping[LevelName, int], rule: int) -> None:
+        """Records that summaries of windows that ended before these instants are never made, of the series
+        of a rule."""
 
     def begin(self, remaking: Remaking) -> None:
         """Records which summaries are there and which are missing."""
@@ -235,10 +251,9 @@ class RunRecords:
         """Stores how far the policy is rolled up."""
         store(self.context.database, self.context.policy, progress)
 
-    def note_gone(self, before: Mapping[LevelName, int]) -> None:
-        """Records before when no summaries are made; milliseconds, by level."""
-        if before:
-            note_gone(self.context.database, self.context.policy, before)
+    def note_gone(self, before: Mapping[LevelName, int], rule: int) -> None:
+        """Records before when no summaries of a rule are made; milliseconds, by level."""
+        note_gone(self.context.database, self.context.policy, before, rule=rule)
 
     def begin(self, remaking: Remaking) -> None:
         """Records which summaries are there and which are missing."""
@@ -269,7 +284,7 @@ class DryRunRecords:
     def save(self, progress: Progress) -> None:
         """Leaves the progress as it is."""
 
-    def note_gone(self, before: Mapping[LevelName, int]) -> None:
+    def note_gone(self, before: Mapping[LevelName, int], rule: int) -> None:
         """Leaves what is recorded of gone summaries as it is."""
 
     def begin(self, remaking: Remaking) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -32,6 +32,7 @@ from bucketwise.rollups.rolling.plan import (
     Watermark,
 )
 from bucketwise.rollups.rolling.records import Remaking, records_of
+from bucketwise.rollups.rolling.retained import GoneByRule
 from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, reads_at_once, shares
 from bucketwise.rollups.rolling.writing import SummaryWriter
 from bucketwise.rollups.standing import load_both, plausible_times
@@ -187,8 +188,8 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
     early = options.is_deleted_early
     remaking = Remaking(context, loaded, standing, source, lambda: early or deletes_before_archive(source))
     if options.is_catch_up:
-        loaded = replace(loaded, gone=remaking.gone)
-    calendar = Calendar(policy, policy.rollup, context.now, loaded.through, loaded.gone)
+        loaded = remaking.as_made_again
+    calendar = Calendar(policy, policy.rollup, context.now, loaded.through, loaded.wholly)
     records = records_of(context, remaking, dry_run=options.dry_run)
     plausible = plausible_times(policy, standing, context.now)
     planner = Planner(context, options, archived, calendar, loaded, source, records, remaking, plausible)
@@ -199,13 +200,14 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     """Rolls up every due window of the plan, slice by slice."""
     context, calendar, records = planner.context, planner.calendar, planner.records
     report = RollupReport({level.name: Counts() for level in calendar.levels}, late=plan.late)
+    gone = GoneByRule(context.policy, context.now, planner.loaded)
     if plan.late is not None:
-        begun = planner.loaded.through
-        records.note_gone({name: ms for name, ms in calendar.first_made.items() if name not in begun})
+        for rule, first_made in gone.first_made.items():
+            records.note_gone(first_made, rule)
     records.begin(planner.remaking)
     end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
     outlived = _outlived_summaries(planner, plan)
-    writer = SummaryWriter(context, calendar, records, outlived, report, end)
+    writer = SummaryWriter(context, calendar, records, outlived, report, end, gone)
     watermark = Watermark(plan, calendar, records.save)
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next)
     reading = ReadAhead(

@@ -28,6 +28,7 @@ from bucketwise.rollups.rolling.outlived import OutlivedSummaries
 from bucketwise.rollups.rolling.plan import RollupReport
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpilledRecords, portion_of
 from bucketwise.rollups.rolling.records import Records
+from bucketwise.rollups.rolling.retained import GoneByRule
 from bucketwise.rollups.rolling.slices import CellStates, Portion, SliceStates
 from bucketwise.rollups.statistics import FieldStatistics, finite_count, is_ordered, statistics_of
 from bucketwise.rollups.summaries import documents
@@ -157,6 +158,7 @@ class SummaryWriter:
     outlived_summaries: OutlivedSummaries
     report: RollupReport
     end: int  # what is asked for, of the time that is due
+    gone: GoneByRule
     counted_to: int = LOWEST  # readings before it are counted already
     _tallies: dict[LevelName, Tally] = field(default_factory=dict)  # of windows that are yet to be complete
     _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice, or some portions of it
@@ -284,8 +286,8 @@ class SummaryWriter:
         """Compares and writes the summaries of these portions. Returns the states of the windows
         afterwards, including those kept without readings."""
         policy = self.context.policy
-        gone = self.calendar.first_made.get(level.name, LOWEST)
-        linker = Linker(self.context.database, policy, level, self._linked.get(level.name, {}), gone)
+        linked, gone = self._linked.get(level.name, {}), self.gone.of(level.name)
+        linker = Linker(self.context.database, policy, level, linked, gone)
         self._link(linker, tally, {key for key, _ in tally.states})
         computed = {
             documents.identity(policy, tally.series[key], window[0]): documents.summary(
@@ -304,6 +306,7 @@ class SummaryWriter:
         result = keeper.result
         self._link_again(linker, result, changes, keeper.stays)
         self._put(linker, changes)
+        self.gone.leave(changes)
         self.records.apply(changes)
         self.report.of(level.name).add(changes, len(tally.windows) if portions.start == 0 else 0)
         self._link_coarser(linker)
@@ -345,6 +348,7 @@ class SummaryWriter:
             if coarser.changed:
                 changes = SummaryDiff(self.context.database, self.context.policy, level)
                 self._put(coarser, changes)
+                self.gone.leave(changes)
                 self.records.apply(changes)
                 self.report.of(level.name).add(changes, 0)
 

@@ -19,8 +19,6 @@ from pymongo.database import Database
 from tests.jobs.command import CommandLine, Ran
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
-#: Of what is not built yet.
-_LATER = {"rules-two"}
 _AS_WRITTEN = JSONOptions(
     json_mode=CANONICAL_JSON_OPTIONS.json_mode, datetime_representation=DatetimeRepresentation.NUMBERLONG
 )
@@ -73,11 +71,6 @@ class Case:
 def all_cases() -> list[Case]:
     """All of them."""
     return [Case(it.parent) for it in sorted(CASES.glob("*/case.json"))]
-
-
-def cases() -> list[Case]:
-    """Those that are built."""
-    return [it for it in all_cases() if str(it) not in _LATER]
 
 
 _PLAIN = {"count", "sum", "min", "max", "first", "first_at", "last", "last_at"}

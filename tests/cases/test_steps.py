@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from tests.cases.case import Stage, cases
+from tests.cases.case import Stage, all_cases
 from tests.jobs.command import CommandLine
 
 Db = Database[dict[str, Any]]
-_STATES = [it for it in cases() if str(it) == "state-edges"]
+_STATES = [it for it in all_cases() if str(it) == "state-edges"]
 
 
 @pytest.fixture

@@ -2485,6 +2485,66 @@ THROTTLES: list[BadConfig] = [
     ),
 ]
 
+_RETAIN = '[policies.ticks.retain]\nhourly = "730d"'
+
+
+def _rule(text: str) -> str:
+    return f"{_RETAIN}\n[[policies.ticks.rules]]\n{text}"
+
+
+_MDB = 'match = {symbol = "M*"}'
+RULES = [
+    bad(
+        "rule-of-no-series", _RETAIN, _rule('match = {symbl = "M*"}\nafter = "60d"'),
+        "policies.ticks.rules.1.match.symbl", "it is no series field of the policy", 'did you mean "symbol"?',
+    ),
+    bad(
+        "rule-twice", _RETAIN,
+        _rule(f'{_MDB}\nafter = "60d"\n[[policies.ticks.rules]]\n{_MDB}\nafter = "90d"'),
+        "policies.ticks.rules.2.match", "policies.ticks.rules.1 has the same match", "remove one of the two",
+    ),
+    bad("rule-of-all", _RETAIN, _rule('match = {}\nafter = "60d"'), "rules.1.match", "it matches no series"),
+    bad("rule-of-nothing", _RETAIN, _rule(_MDB), "rules.1", "it says nothing of its series", "add `after`"),
+    bad(
+        "rule-of-another-kind", _RETAIN, _rule(f'{_MDB}\nto = "online"'),
+        "policies.ticks.rules.1.to", 'value: "online"', 'write "offline" or "none"',
+    ),
+    bad(
+        "rule-of-none-with-after", _RETAIN, _rule(f'{_MDB}\nto = "none"\nafter = "60d"'),
+        "policies.ticks.rules.1.after", "nothing of these series is archived", "remove one of the two",
+    ),
+    bad(
+        "rule-below-settle", _RETAIN, _rule(f'{_MDB}\nafter = "1m"'),
+        "policies.ticks.rules.1.after", "shorter than rollup.settle (10m)",
+    ),
+    bad(
+        "rule-of-summaries-below-raw", _RETAIN, _rule(f'{_MDB}\nretain = {{daily = "10d"}}'),
+        "policies.ticks.rules.1.retain.daily", "before the raw readings do (after: 30d)",
+    ),
+    bad(
+        "rule-of-archive-below-raw", _RETAIN, _rule(f'{_MDB}\nafter = "90d"\nretain = {{archive = "60d"}}'),
+        "policies.ticks.rules.1.retain.archive", "retain.archive is 60d", "archived after 90d",
+    ),
+    bad(
+        "rule-of-no-level", _RETAIN, _rule(f'{_MDB}\nretain = {{weekly = "1y"}}'),
+        "policies.ticks.rules.1.retain.weekly", "the policy makes no weekly summaries",
+    ),
+    bad(
+        "rule-with-no-glob", _RETAIN, _rule('match = {symbol = "[z-a]"}\nafter = "60d"'),
+        "policies.ticks.rules.1.match.symbol", "is no glob", "[a-z]",
+    ),
+    bad(
+        "rule-of-no-text", _RETAIN, _rule('match = {symbol = 1.5}\nafter = "60d"'),
+        "policies.ticks.rules.1.match.symbol", "it is no text, and no list of texts",
+    ),
+    bad(
+        "rule-without-archive",
+        'after = "30d"\nto = "offline"\n\n[policies.ticks.retain]\nhourly = "730d"',
+        f'after = "30d"\nto = "none"\n[[policies.ticks.rules]]\n{_MDB}\nafter = "60d"',
+        "policies.ticks.rules.1.after", "the policy archives nothing",
+    ),
+]  # fmt: skip
+
 BAD_CONFIGS: list[BadConfig] = [
     *SHAPES,
     *SYNTAX,
@@ -2503,5 +2563,6 @@ BAD_CONFIGS: list[BadConfig] = [
     *NAMES,
     *FIELDS,
     *CONTRADICTIONS,
+    *RULES,
     *TARGETS,
 ]

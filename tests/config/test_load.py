@@ -21,6 +21,7 @@ from bucketwise.config.policies import (
     Retain,
     Rollup,
     RollupLevel,
+    Rule,
     ValueField,
 )
 from bucketwise.config.problems import ConfigError
@@ -80,7 +81,7 @@ def test_example_explains_every_key() -> None:
     text = EXAMPLE.read_text()
     models: tuple[type[Table], ...] = (
         MongoDB, Store, Workers, RunLedger, Redis, PolicyRedis, *MODELS.values(), Rollup, RollupLevel,
-        Archive, Compact, Audit, Retain, Overflow, ValueField,
+        Archive, Compact, Audit, Retain, Rule, Overflow, ValueField,
     )  # fmt: skip
     for model in models:
         fields = fields_of(model) if issubclass(model, Policy) else model.model_fields

@@ -9,7 +9,7 @@ from typing import Any
 
 from bson.json_util import RELAXED_JSON_OPTIONS, dumps, loads
 
-from tests.cases.case import Case, cases
+from tests.cases.case import Case, all_cases
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "gallery.md"
@@ -29,7 +29,7 @@ _RETENTION = re.compile(r"\n*\[policies\.c\.(rollup|archive)\]\n(?:[^\[\n][^\n]*
 
 def page() -> str:
     """The page as it has to be."""
-    shown = [it for it in cases() if not it.expected.get("stopped")]
+    shown = [it for it in all_cases() if not it.expected.get("stopped")]
     by_model: dict[str, list[Case]] = {}
     for it in shown:
         by_model.setdefault(tomllib.loads(it.policy)["policies"]["c"]["model"], []).append(it)

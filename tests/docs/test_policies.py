@@ -28,6 +28,8 @@ from bucketwise.config.policies import (
     Retain,
     Rollup,
     RollupLevel,
+    Rule,
+    RuleRetain,
     ValueField,
 )
 from bucketwise.config.schema import DIRECTIVE, policy_file_schema
@@ -77,6 +79,8 @@ TABLES: dict[str, type[Table]] = {
     "`[policies.NAME.audit]`": Audit,
     "`[policies.NAME.throttle]`": Throttle,
     "`[policies.NAME.retain]`": Retain,
+    "`[[policies.NAME.rules]]`": Rule,
+    "`[policies.NAME.rules.retain]`": RuleRetain,
     "`[policies.NAME.overflow]`": Overflow,
     "`[policies.NAME.values.FIELD]`": ValueField,
     "`[policies.NAME.publish.redis]`": PolicyRedis,

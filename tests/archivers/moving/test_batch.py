@@ -58,10 +58,10 @@ def test_a_bucket_goes_once_the_whole_of_its_period_has_expired(
     number = (last - EPOCH) // batch  # periods are whole multiples of the batch since 1970
     ends = EPOCH + (number + 1) * batch
     cycle = Cycle(database, every(DAY, DAY, batch=batch, after=after), Store(url="file:///nowhere"))
-    assert (as_ms(last) < cycle.context(now).cutoff) == (ends <= now - after)
-    whole = cycle.context(now).batch_whole_at
+    assert (as_ms(last) < cycle.context(now).cutoffs[0]) == (ends <= now - after)
+    whole = cycle.context(now).batch_whole_at(0)
     assert whole is not None
-    assert cycle.context(now).cutoff < cycle.context(EPOCH + timedelta(milliseconds=whole)).cutoff
+    assert cycle.context(now).cutoffs[0] < cycle.context(EPOCH + timedelta(milliseconds=whole)).cutoffs[0]
     assert whole > as_ms(now)
 
 

@@ -127,11 +127,11 @@ def test_the_next_day_is_fetched_while_one_is_worked_on(
     is_asked_for = threading.Event()
     ending, measure = Source.ending, Filling.measure
 
-    def noted(source: Source, start_ms: int, end_ms: int) -> Iterator[Batch]:
+    def noted(source: Source, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
         days.append(start_ms)
         if len(days) == 2:
             is_asked_for.set()
-        return ending(source, start_ms, end_ms)
+        return ending(source, start_ms, end_ms, also)
 
     def waiting(filling: Filling, buckets: BucketSet) -> None:
         assert is_asked_for.wait(60)
