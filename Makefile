@@ -8,13 +8,13 @@ ARGS   ?=
 BRIEF  := not proof and not soak
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test proof lint bench soak clean
+.PHONY: help demo quick test proof explore lint bench soak clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE  # each worker of pytest would compile all tests anew
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s  %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/demo.done  ## the whole cycle on invented readings, in an embedded MongoDB (ARGS=--keep leaves it up)
 	@$(BIN)/bucketwise demo $(ARGS)
@@ -29,6 +29,9 @@ test: $(VENV)/dev.done  ## what each part does, in some minutes (ARGS="-k restor
 proof: $(VENV)/dev.done  ## what takes long: faults, races, browsers, images, more examples of properties
 	@.ci/test-programs proof
 	@$(BIN)/pytest -n 4 --dist worksteal -m "(proof or hypothesis) and not soak" --hypothesis-profile=thorough --second-reader $(ARGS)
+
+explore: $(VENV)/dev.done  ## schedules of runs, writers and crashes, in a world in memory (ARGS="--schedules 20000 --seed 7")
+	@$(BIN)/python -m tests.explore $(ARGS)
 
 lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 	@$(BIN)/ruff check .

@@ -9,27 +9,32 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.context import ArchiveContext, ArchiveReport
-from bucketwise.archivers.writes import Outcome, Record, guarded_delete
+from bucketwise.archivers.decisions import Outcome
+from bucketwise.archivers.writes import Record, guarded_delete, same_id
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import BucketSet, decode
 from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import Spans
 
 
 class RolledUp(Protocol):
     """Rolls up the windows that a range (milliseconds) touches, where they have changed.
 
-    Returns whether they are up to date then. `force`: even where nothing says that they have changed."""
+    Returns whether they are up to date then. `force`: even where nothing says that they have changed.
+    `leaving`: as well, since archived copies are about to leave them."""
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False) -> bool:
+    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False, leaving: bool = False) -> bool:
         """Rolls up the windows that [start, end) touches, milliseconds. Returns whether they are up to date
         now."""
 
 
-def always(_start_ms: int, _end_ms: int, *, force: bool = False) -> bool:
+def always(_start_ms: int, _end_ms: int, *, force: bool = False, leaving: bool = False) -> bool:
     """A `RolledUp` for policies without a roll-up: there is no summary to bring up to date."""
-    del force
+    del force, leaving
     return True
 
 
@@ -84,6 +89,21 @@ class ArchiveRun(ArchiveContext):
         if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
             found = found.take([])
         return found, spans
+
+    def roll_up_left(self, copies: Batch, as_archived: Policy, live: Batch) -> None:
+        """Rolls up the windows in which these copies are, before they leave the archive since live buckets
+        take their place, where these lie elsewhere."""
+        now = _spans(live, self.policy)
+        left = decisions.left_behind(_spans(copies, as_archived), now)
+        for start, end in Spans((first, last + 1) for first, last in left).spans:
+            self.rolled_up(start, end, leaving=True)
+
+
+def _spans(batch: Batch, policy: Policy) -> dict[bytes, tuple[int, int]]:
+    """Returns the first and the last time of each bucket, by its `same_id`."""
+    decoded = decode(batch, policy)
+    names = (same_id(batch.main.raw_id(i)) for i in decoded.units.tolist())
+    return {name: (first, last) for name, (first, last) in zip(names, decoded.spans().tolist(), strict=True)}
 
 
 class Archiver(Protocol):

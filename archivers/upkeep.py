@@ -159,28 +159,30 @@ class Upkeep:
         database = self._context.database
         return [ChangeWatch(database, it, RECEIPTS, dry_run=self._dry_run) for it in self._reading_policies]
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False) -> bool:
+    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False, leaving: bool = False) -> bool:
         """Rolls up the windows that the range touches, if they have changed. Returns whether every summary of
         the range is up to date. Those of other policies are written by their own runs; until then, the
-        buckets stay. `force`: even where nothing shows a change."""
+        buckets stay. `force`, `leaving`: even where nothing shows a change, and whether others wait or not;
+        see `RolledUp`."""
         check = self._context.check
-        if any(it.has_changed(start_ms, end_ms, check, if_unknown=False) for it in self._readers):
-            return False
-        if self._dry_run:
-            return True
+        others_wait = any(it.has_changed(start_ms, end_ms, check, if_unknown=False) for it in self._readers)
+        is_forced = force or leaving
+        if (others_wait and not is_forced) or self._dry_run:
+            return not others_wait
         watch = self._watch = self._watch or ChangeWatch(
             self._context.database, self._context.policy, RECEIPTS
         )
-        if force or watch.has_changed(start_ms, end_ms, check):
+        if is_forced or watch.has_changed(start_ms, end_ms, check):
             # All changes, where they are known: a bucket may have moved here from another time.
-            tells_all = watch.has_bookmark and not force
-            days = self._days(start_ms, end_ms)
-            options = RollupOptions(EVER if tells_all else days, is_deleted_early=self._is_cleared)
+            tells_all = watch.has_bookmark and not is_forced
+            days, left = self._days(start_ms, end_ms), [(start_ms, end_ms)] if leaving else []
+            within = EVER if tells_all else days
+            options = RollupOptions(within, is_deleted_early=self._is_cleared, leaving=left)
             report = roll_up_all(self._context, options)
             self.written += report.written
             self._gone[days] = max(report.gone, self._gone.get(days, 0))
             self._watch = None  # the next one begins where this roll-up has read to
-        return True
+        return not others_wait
 
     @property
     def gone(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import bson
 import numpy as np
@@ -14,6 +14,8 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
 
+from bucketwise.archivers import decisions
+from bucketwise.archivers.decisions import Outcome
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.buckets.bson.cursor import SIMPLE, ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
@@ -75,14 +77,6 @@ MAX_BUCKETS = 1000
 MAX_BYTES = 8 << 20
 
 Document = dict[str, Any]
-
-
-class Outcome(NamedTuple):
-    """Indices of the buckets of a batch that were deleted, that had changed, and that were gone already."""
-
-    deleted: list[int]
-    changed: list[int]
-    gone: list[int]
 
 
 Record = Callable[[ClientSession, Outcome], None]
@@ -172,14 +166,8 @@ def compare(
     if len(order) == len(verified) and found.take(order).equals(verified):
         return Outcome(list(range(len(verified))), [], [])
     live = {raw_id: found.unit(i) for raw_id, i in place.items()}
-    outcome = Outcome([], [], [])
-    for i in range(len(verified)):
-        now = live.get(verified.main.raw_id(i))
-        if now is None:
-            outcome.gone.append(i)
-        else:
-            (outcome.deleted if now == verified.unit(i) else outcome.changed).append(i)
-    return outcome
+    copies = ((verified.main.raw_id(i), verified.unit(i)) for i in range(len(verified)))
+    return decisions.compared(copies, live)
 
 
 def compare_all(database: Database[Document], policy: Policy, batch: Batch) -> Outcome:

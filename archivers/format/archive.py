@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.format.chain import ArchivedCommits, ChainPosition
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, Part, Section
 from bucketwise.archivers.format.names import (
@@ -358,19 +359,18 @@ class OfflineArchive(ArchivedCommits):
         there: while one is missing, a file that seems left over may be that part, renamed. `own` are those of
         some fences under which runs of this database were. Raises DamagedError."""
         found = [(key, commit) for key, commit in self.unlisted() if commit]
-        left = [(key, commit.name) for key, commit in found if commit.fence < fence]
-        for _, commit in sorted(known({name for _, name in left}).items()):
+        names = {key: commit.name for key, commit in found}
+        left = decisions.left_over(((key, commit.fence) for key, commit in found), fence)
+        for _, commit in sorted(known({names[key] for key in left}).items()):
             self.raise_missing(commit)
         if left:
             there = {found.key for found in self.store.list(f"{self.policy.identity}/data/")}
             for key in sorted(set(parts()) - there):
-                fault = (
-                    f"the file is missing, and {left[0][0]} belongs to no commit: it may have been renamed"
-                )
+                fault = f"the file is missing, and {left[0]} belongs to no commit: it may have been renamed"
                 raise DamagedError("part-missing", f"{self.store.url}/{key}", fault)
-        for error in self.foreign([key for key, _ in left], own).values():
+        for error in self.foreign(left, own).values():
             raise error
-        self.store.delete([key for key, _ in left])
+        self.store.delete(left)
         return len(left) == len(found)
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import (
     SCHEMA_VERSION,
@@ -380,8 +381,7 @@ class ArchivedCommits:
         near = (commit for commit in there if commit.may_hold(start_ms, end_ms))
         named = [manifest for commit in near for manifest in self._undamaged(commit)]
         found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
-        replaced = {name for manifest in named for name in manifest.replaces}
-        return [manifest for manifest in found if manifest.commit not in replaced]
+        return decisions.standing(found, named)
 
     def _undamaged(self, commit: Commit) -> Iterator[Manifest]:
         """Yields the manifest of a commit, unless it is damaged or gone, and that is to be left out."""

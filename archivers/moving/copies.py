@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from pymongo import ReplaceOne, UpdateOne
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.context import Connections, Executor, offline_archive
 from bucketwise.archivers.format.archive import Copied, OfflineArchive, Positions, SectionBuckets
 from bucketwise.archivers.format.manifest import First, Manifest, origin_at
@@ -275,15 +277,13 @@ class OlderCopies:
         if self._work.measured or not len(due):
             return due
         others = list(self._others(manifest))
-        moved = [
-            mine[name]
-            for held in (self._archive.buckets_at(manifest, due) if others else ())
-            for mine in [dict(_places(held))]
-            for receipt in others
-            if self._known.may_hold(receipt, held.batch)
-            for name, copied_before in self._live_of(receipt)
-            if name in mine and copied_before < origin_at(manifest, mine[name])
-        ]
+        moved: list[int] = []
+        for held in self._archive.buckets_at(manifest, due) if others else ():
+            places = dict(_places(held))
+            mine = {name: origin_at(manifest, place) for name, place in places.items()}
+            may_hold = (it for it in others if self._known.may_hold(it, held.batch))
+            older = chain.from_iterable(map(self._live_of, may_hold))
+            moved += [places[name] for name in decisions.with_older_copy(mine, older)]
         return np.setdiff1d(due, moved)
 
     def _others(self, manifest: Manifest) -> Iterator[Document]:

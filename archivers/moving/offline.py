@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.context import NOT_ROLLED_UP
 from bucketwise.archivers.format.archive import Positions, SectionBuckets
 from bucketwise.archivers.format.manifest import Manifest
@@ -78,14 +79,13 @@ class OfflineRun:
             due.append(held.positions[ending[self._work.movable(held.batch.take(ending))]])
         return np.sort(np.concatenate(due))
 
-    def _open(self, without: Collection[str] = ()) -> list[Manifest]:
+    def _open(self) -> list[Manifest]:
         """Returns the commits whose grace is over and that hold live buckets, the oldest first: where a
         bucket has moved to another day, its older copy has to leave before it is deleted because of a newer
-        one. Leaves out those named in `without`."""
+        one."""
         open_ones = self._receipts.in_state("open", "offline")
         found = [commit_of(it) for it in open_ones if not self._work.in_grace(it["copied"])]
-        others = (it for it in found if it is not None and it.name not in without)
-        known = [self._archive.manifest(commit) for commit in others]
+        known = [self._archive.manifest(commit) for commit in found if commit is not None]
         known = [it for it in known if not self._work.in_grace(it.newest.created)]  # as the manifest says
         return sorted(known, key=lambda it: (it.oldest.sequence, it.oldest.fence))
 
@@ -101,7 +101,9 @@ class OfflineRun:
         others = self._archive.manifests(
             first_ms, last_ms + 1, [commit for commit in earlier if commit.name not in held.commits]
         )
-        others += self._moved_from(batch, {commit.name for commit in earlier})
+        others += self._moved_from(
+            batch.take(np.flatnonzero(~held.buckets)), {commit.name for commit in earlier}
+        )
         found = self._not_held(batch, others, (first_ms, last_ms + 1)) if others else np.arange(len(batch))
         found = found[~held.buckets[found]]
         return found[~self._copied_in_this_run(batch, first_ms, last_ms)[found]]
@@ -112,13 +114,16 @@ class OfflineRun:
         return [commit for commit in found if commit.name not in self._made]
 
     def _moved_from(self, batch: Batch, earlier: set[str]) -> list[Manifest]:
-        """Returns other commits that hold live copies of these buckets: where one was restored, and moved in
-        time, both copies would count once it is deleted. With a grace, or where nothing is deleted, all
-        commits have live copies, and they are compared before their buckets go."""
-        if self._work.kept or self._work.archive.grace:
+        """Returns other commits that hold live copies of these buckets: where one has moved in time, both
+        copies would count once it is deleted, by a run or by somebody else. Where nothing is deleted, all
+        commits have live copies, and they are not looked at."""
+        if self._work.kept or not len(batch):
             return []
-        names = {same_id(raw_id) for raw_id in batch.main.raw_ids}
-        return [it for it in self._open(earlier | self._made) if self._has_live(it, names)]
+        names, others = {same_id(raw_id) for raw_id in batch.main.raw_ids}, earlier | self._made
+        found = [it for it in self._receipts.in_state("open", "offline") if it["_id"]["name"] not in others]
+        commits = [commit_of(it) for it in found if self._known.may_hold(it, batch)]
+        manifests = [self._archive.manifest(it) for it in commits if it is not None]
+        return [it for it in manifests if self._has_live(it, names)]
 
     def _has_live(self, manifest: Manifest, names: set[bytes]) -> bool:
         live = np.flatnonzero(self._receipts.live(manifest.commit, manifest.buckets))
@@ -144,32 +149,26 @@ class OfflineRun:
     def _not_held(self, batch: Batch, others: list[Manifest], span: tuple[int, int]) -> Indices:
         held: set[bytes] = set()
         live_units = units(self._work.policy, batch)
-        as_live, identities = set(live_units), {batch.main.raw_id(i) for i in range(len(batch))}
+        as_live = set(live_units)
+        identities = set() if self._work.measured else {batch.main.raw_id(i) for i in range(len(batch))}
         for manifest in others:
             live = self._receipts.live(manifest.commit, manifest.buckets)
             same, outdated = list[int](), list[int]()
             for copies in self._archive.sections(manifest, _sections_to_compare(manifest, span, live)):
-                names = units(self._work.policy, copies.batch)
-                equal = [i for i, name in enumerate(names) if name in as_live]
-                again = self._outdated(copies, equal, manifest.archived_policy, live)
-                equal = [i for i in equal if i not in again]
-                held.update(names[i] for i in equal)
-                same += copies.positions[equal].tolist()
-                if not self._work.measured:
-                    of_live = (i for i, it in enumerate(copies.batch.main.raw_ids) if it in identities)
-                    newer = [i for i in of_live if names[i] not in as_live and live[copies.positions[i]]]
-                    outdated += copies.positions[sorted([*again, *newer])].tolist()
+                names, here = units(self._work.policy, copies.batch), live[copies.positions]
+                not_last = partial(self._not_last, copies, manifest.archived_policy)
+                mine = list(zip(copies.batch.main.raw_ids, names, strict=True))
+                found = decisions.held_copies(mine, here, identities, as_live, not_last)
+                held.update(names[i] for i in found.same)
+                same += copies.positions[found.same].tolist()
+                outdated += copies.positions[found.outdated].tolist()
             self._settle_held(manifest, same, outdated, live)
         return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
 
-    def _outdated(
-        self, copies: SectionBuckets, equal: list[int], policy: Policy, live: NDArray[np.bool_]
-    ) -> set[int]:
-        """Returns the copies of deleted buckets that live ones equal, where the archive holds later versions
-        of them. A bucket that was written again as it once was is now the latest version, so it is copied
-        again, after the others. `equal`: the copies that are equal."""
-        deleted = [i for i in equal if not live[copies.positions[i]]]
-        if self._work.measured or not deleted:
+    def _not_last(self, copies: SectionBuckets, policy: Policy, deleted: list[int]) -> set[int]:
+        """Returns which of these copies of deleted buckets, which live ones equal, are not the last versions
+        that the archive holds."""
+        if self._work.measured:
             return set()
         returned = copies.batch.take(np.array(deleted))
         histories = OfflineHistories(self._archive).of(returned, policy, [])
@@ -287,6 +286,7 @@ class OfflineRun:
         for held in self._archive.buckets_at(manifest, np.sort(leaving)):
             live = still_live(self._work.source, held.batch)
             still_there += held.positions[live].tolist()
+            self._roll_up_left(held.batch.take(live), manifest.archived_policy)
             gone += np.delete(held.positions, live).tolist()
         self._note_missed(manifest, gone)
         if not still_there:
@@ -294,6 +294,11 @@ class OfflineRun:
         successor = self._registry.amend(manifest, still_there, still_there)
         if successor is not None and manifest.commit in self._made:
             self._made.add(successor.commit)
+
+    def _roll_up_left(self, leaving: Batch, policy: Policy) -> None:
+        live = list(self._work.source.by_raw_ids(leaving.main.raw_ids)) if len(leaving) else []
+        if live:
+            self._work.roll_up_left(leaving, policy, Batch.concat(live))
 
     @property
     def _waits(self) -> str | None:

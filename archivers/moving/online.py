@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 
+from bucketwise.archivers.decisions import Outcome
 from bucketwise.archivers.records.copies import CopyReceipts, packed_marks, record_gone
 from bucketwise.archivers.records.deletions import KEPT, RESTORED, facts_of_archived
 from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads
@@ -23,7 +24,6 @@ from bucketwise.archivers.versions.kept import MAX_BYTES
 from bucketwise.archivers.versions.merging import Merging, record_all_superseded
 from bucketwise.archivers.writes import (
     MAX_BUCKETS,
-    Outcome,
     archive_collections,
     archived_source,
     chunks,
@@ -259,6 +259,8 @@ class OnlineRun:
         newer = piece.take(stale)
         if stale:
             self._merging.make_collection()
+            older = Batch.concat(list(self._archived().by_ids(newer.main.ids)))
+            self._work.roll_up_left(older, self._work.policy, newer)
         receipt = {
             "kind": "online",
             "state": "copied",

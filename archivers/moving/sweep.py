@@ -21,6 +21,7 @@ from bson.min_key import MinKey
 from numpy.typing import NDArray
 from pymongo.database import Database
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.context import NOT_ROLLED_UP, Valueless
 from bucketwise.archivers.records.pins import fingerprint
 from bucketwise.archivers.run import Archiver, ArchiveRun
@@ -325,7 +326,7 @@ class Selection:
             ready = decoded.units[pinned & (decoded.last < self._through)]
             changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
             if changed:
-                spans = [pins[i].span for i in changed if pins[i].span]
+                spans = {place: pins[i].span for place, i in enumerate(changed) if pins[i].span}
                 self._roll_up_pinned(batch.take(changed), spans)
         return pinned
 
@@ -337,11 +338,14 @@ class Selection:
             self._work.report.leave(1, frozen[i].freeze_reason)
         return staying
 
-    def _roll_up_pinned(self, changed: Batch, before: list[list[int]]) -> None:
-        """Rolls up pinned buckets that have changed, with the spans that they covered `before`. Other buckets
-        are rolled up again before they are archived."""
-        work, now = self._work, decode(changed, self._work.policy).spans().tolist()
-        times = [time for span in (*before, *now) for time in span]
+    def _roll_up_pinned(self, changed: Batch, before: Mapping[int, list[int]]) -> None:
+        """Rolls up pinned buckets that have changed, with the spans that they covered `before`, by their
+        places. Other buckets are rolled up again before they are archived."""
+        work, decoded = self._work, decode(changed, self._work.policy)
+        now = dict(zip(decoded.units.tolist(), decoded.spans().tolist(), strict=True))
+        for first, last in decisions.left_behind(before, now):
+            work.rolled_up(first, last + 1, leaving=True)
+        times = [time for span in (*before.values(), *now.values()) for time in span]
         if work.rolled_up(min(times), max(times) + 1):
             for piece in chunks(changed):
                 transaction(work.database, work.guard, partial(work.pins.update_seen, piece))

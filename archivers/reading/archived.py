@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.context import Connections, offline_archive
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
@@ -104,12 +105,8 @@ class ArchivedReader(ABC):
             there = measured(self.policy, batch, source, row_filter.start, row_filter.end)
             gone = np.setdiff1d(np.arange(len(batch)), there).tolist()
         else:
-            mine, live = units(self.policy, batch), _by_id(source, batch)
-            gone = [
-                i
-                for i, name in enumerate(batch.main.raw_ids)
-                if name not in live or not (may_be_live[i] or live[name] == mine[i])
-            ]
+            copies = zip(batch.main.raw_ids, units(self.policy, batch), strict=True)
+            gone = decisions.counting(copies, may_be_live, _by_id(source, batch))
         if gone:
             yield batch.take(gone)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
+from bucketwise.archivers.decisions import Outcome
 from bucketwise.archivers.format.archive import Copied, OfflineArchive, Positions
 from bucketwise.archivers.format.chain import ChainPosition
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, Origin
@@ -29,7 +30,6 @@ from bucketwise.archivers.records.receipts import HELD, REPLACED, Document, comm
 from bucketwise.archivers.records.registry import EMPTIED, begin, end_update
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.superseded import Superseded, check_replaced
-from bucketwise.archivers.writes import Outcome
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.config.errors import HaltedError

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Checkpoint, CheckpointRecord
 from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest, encoded
@@ -209,12 +210,11 @@ class ForgottenMerges:
 
 
 def may_be_live(work: ArchiveRun, copied: Batch, *, is_forgotten: bool) -> NDArray[np.bool_]:
-    """Returns which buckets of a commit without a receipt may be live. With a forgotten commit, a live bucket
-    that differs from its copy is an older one or another bucket, never a newer version."""
+    """Returns which buckets of a commit without a receipt may be live."""
     live = np.ones(len(copied), dtype=np.bool_)
     if not work.measured:
         found = compare_all(work.database, work.policy, copied)
-        live[[*found.gone, *found.changed] if is_forgotten else found.gone] = False
+        live[decisions.no_longer_live(found, is_forgotten=is_forgotten)] = False
     return live
 
 
@@ -323,14 +323,8 @@ class Recovery:
     def _droppable(self) -> list[Document]:
         """Returns the receipts of replaced commits that no query can be reading any more, in the order of the
         chain."""
-        delay, staying, found = self._work.archive.compact.delay, set[str | None](), []
-        for receipt in sorted(self._receipts.in_state(REPLACED, "offline"), key=lambda it: it["sequence"]):
-            is_read = "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay
-            if is_read or receipt["_id"]["name"] in staying:
-                staying.add(receipt["replaced_by"])
-            else:
-                found.append(receipt)
-        return found
+        replaced = self._receipts.in_state(REPLACED, "offline")
+        return decisions.droppable(replaced, self._work.now, self._work.archive.compact.delay)
 
     def _without_held(self, receipts: list[Document]) -> list[Document]:
         """Returns the receipts that no hold covers. The others stay until it is released."""
@@ -390,9 +384,8 @@ class Recovery:
         covered = {it.link for it in before if isinstance(it, Manifest)}
         for manifest in sorted(manifests, key=lambda it: (it.sequence, it.fence, it.commit)):
             self._work.check()
-            if listed.keys() & set(manifest.replaces) or not self._archive.has_files(manifest):
-                # the exchange wasn't finished; or it came from a run that had lost its lease, when the files
-                # had been cleared already
+            has_files = partial(self._archive.has_files, manifest)
+            if decisions.is_unfinished(manifest.replaces, listed, has_files):
                 self._archive.drop(manifest)
             else:
                 is_forgotten = lost is not None or manifest.link not in own
@@ -421,13 +414,15 @@ class Recovery:
         equal, newer = list[int](), list[int]()
         for copied in self._archive.sections(manifest) if others else ():
             there, later = set[bytes](), set[bytes]()
-            mine, names = units(self._work.policy, copied.batch), copied.batch.main.raw_ids
+            names = copied.batch.main.raw_ids
+            mine = list(zip(names, units(self._work.policy, copied.batch), strict=True))
+            here = {unit for _, unit in mine}
             for other in others:
                 is_later = other.commit in known and other.fence > manifest.fence and not self._work.measured
                 for held in self._archive.sections(other):
-                    there |= set(mine).intersection(units(self._work.policy, held.batch))
+                    there |= here.intersection(units(self._work.policy, held.batch))
                     later |= set(names).intersection(held.batch.main.raw_ids if is_later else ())
-            at = copied.positions.tolist()
-            equal += [at[i] for i, unit in enumerate(mine) if unit in there]
-            newer += [at[i] for i, it in enumerate(names) if it in later and mine[i] not in there]
+            same, changed = decisions.held_elsewhere(mine, there, later)
+            equal += copied.positions[same].tolist()
+            newer += copied.positions[changed].tolist()
         return equal, newer

@@ -16,6 +16,7 @@ from bson.binary import Binary
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.decisions import Outcome
 from bucketwise.archivers.records.deletions import KEPT, SUPERSEDED, archived_before, facts_of_archived
 from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads
 from bucketwise.archivers.records.pins import fingerprint
@@ -25,7 +26,6 @@ from bucketwise.archivers.versions.history import History, Version, folds, one_o
 from bucketwise.archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
 from bucketwise.archivers.writes import (
     MAX_BUCKETS,
-    Outcome,
     archive_collections,
     archived_source,
     chunks,

@@ -138,31 +138,8 @@ class Lease:
         return document
 
     def _acquire_or_read(self, *also_free: Document) -> Document:
-        is_released = {"$eq": [{"$ifNull": ["$holder", None]}, None]}
-        free: list[Document] = [
-            is_released,
-            {"$lte": ["$expires_at", "$$NOW"]},
-            *also_free,
-        ]
-        may_take: list[Document] = [{"$or": free}]
-        if self._pausable:
-            may_take.append({"$eq": [{"$ifNull": ["$paused", None]}, None]})
-        ours = {
-            "holder": self.holder,
-            "host": {"$literal": machine.this_process()},
-            "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
-            "taken_at": "$$NOW",
-            "expires_at": self._expiry_time(),
-            "was_clean": {"$and": [is_released, {"$eq": ["$clean", True]}]},
-            "taken_over_at": {"$cond": [is_released, {"$ifNull": ["$taken_over_at", None]}, "$$NOW"]},
-            "clean": False,
-        }
-        kept = {key: {"$cond": ["$free", value, f"${key}"]} for key, value in ours.items()}
-        pipeline: list[Document] = [
-            {"$set": {"free": {"$and": may_take}}},
-            {"$set": kept},
-            {"$unset": "free"},
-        ]
+        here = machine.this_process()
+        pipeline = acquisition(self.holder, here, self._ttl, *also_free, pausable=self._pausable)
         with contextlib.suppress(DuplicateKeyError):  # two runs made the document at once; now it is there
             return self._set(pipeline)
         return self._set(pipeline)
@@ -180,7 +157,7 @@ class Lease:
         before = clock.steady()
         try:
             with pymongo.timeout(self._ttl.total_seconds() / 4):
-                later = [{"$set": {"expires_at": self._expiry_time()}}]
+                later = [{"$set": {"expires_at": _expiry_time(self._ttl)}}]
                 found = self._leases.find_one_and_update(self._own(), later, projection=["paused"])
         except PyMongoError as failure:  # tried again until time runs out
             log.warning("lease not renewed", policy=self.policy, reason=str(failure))
@@ -193,9 +170,6 @@ class Lease:
 
     def _own(self) -> Document:
         return {"_id": self.policy, "holder": self.holder, "fence": self.fence}
-
-    def _expiry_time(self) -> Document:
-        return {"$add": ["$$NOW", round(self._ttl.total_seconds() * 1000)]}
 
     def _paused(self, pause: Document) -> PausedError:
         pause = {**pause, "since": _utc(pause["since"])}
@@ -210,6 +184,35 @@ class Lease:
             f"{_subject(self.policy)}: the lease is lost ({reason}). The run stopped before its next step; "
             "it is safe to run again"
         )
+
+
+def acquisition(
+    holder: str, host: Document, ttl: timedelta, *also_free: Document, pausable: bool
+) -> list[Document]:
+    """Returns the update, as a pipeline, by which `holder` acquires a lease that is released or has expired,
+    by the server's clock. `also_free`: expressions by which it may be acquired as well. `pausable`: not while
+    the policy is paused."""
+    is_released = {"$eq": [{"$ifNull": ["$holder", None]}, None]}
+    free: list[Document] = [is_released, {"$lte": ["$expires_at", "$$NOW"]}, *also_free]
+    may_take: list[Document] = [{"$or": free}]
+    if pausable:
+        may_take.append({"$eq": [{"$ifNull": ["$paused", None]}, None]})
+    ours = {
+        "holder": holder,
+        "host": {"$literal": host},
+        "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
+        "taken_at": "$$NOW",
+        "expires_at": _expiry_time(ttl),
+        "was_clean": {"$and": [is_released, {"$eq": ["$clean", True]}]},
+        "taken_over_at": {"$cond": [is_released, {"$ifNull": ["$taken_over_at", None]}, "$$NOW"]},
+        "clean": False,
+    }
+    kept = {key: {"$cond": ["$free", value, f"${key}"]} for key, value in ours.items()}
+    return [{"$set": {"free": {"$and": may_take}}}, {"$set": kept}, {"$unset": "free"}]
+
+
+def _expiry_time(ttl: timedelta) -> Document:
+    return {"$add": ["$$NOW", round(ttl.total_seconds() * 1000)]}
 
 
 def _held_by(document: Document) -> str:

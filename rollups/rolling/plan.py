@@ -50,6 +50,7 @@ class RollupOptions:
     is_deleted_early: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
     shared: SharedChanges | None = None  # the policy's changes, as far as they are known already
+    leaving: Sequence[Span] = ()  # spans of archived readings that are about to be replaced
     reached: Callable[[int], None] = no_report  # up to which instant all that is asked for is written
 
     @property

@@ -20,6 +20,7 @@ from bucketwise.config.policies import LevelName
 from bucketwise.rollups.calendar.due import Calendar, ExistingSummaries, Partition, Slice, Spans
 from bucketwise.rollups.calendar.levels import Span, base_levels
 from bucketwise.rollups.calendar.windows import LOWEST, to_ms
+from bucketwise.rollups.changes.collector import OPERATIONS
 from bucketwise.rollups.context import RunContext, Spend, result_of
 from bucketwise.rollups.progress import ended_before
 from bucketwise.rollups.rolling.outlived import OutlivedSummaries, deletes_before_archive
@@ -240,6 +241,11 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     return report
 
 
+def _known_to_leave(spans: Sequence[Span]) -> Mapping[str, Spans] | None:
+    """Returns the spans as those of changes, by operation; None where there are none."""
+    return {**dict.fromkeys(OPERATIONS, Spans(())), "update": Spans(spans)} if spans else None
+
+
 def _outlived_summaries(planner: Planner, plan: RollupPlan) -> OutlivedSummaries:
     return OutlivedSummaries(
         planner.source,
@@ -247,7 +253,7 @@ def _outlived_summaries(planner: Planner, plan: RollupPlan) -> OutlivedSummaries
         planner.calendar.recheck_from,
         lambda: planner.is_deleted_early,
         planner.options.range is not None,
-        plan.late.changed if plan.late else None,
+        plan.late.changed if plan.late else _known_to_leave(planner.options.leaving),
         partial(ended_before, planner.context.database, planner.context.policy),
         planner.archived.next,
     )

@@ -222,8 +222,8 @@ class RolledUp:
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
 
-    def __call__(self, start_ms: int, end_ms: int, *, force: bool = False) -> bool:
-        assert not force
+    def __call__(self, start_ms: int, end_ms: int, *, force: bool = False, leaving: bool = False) -> bool:
+        assert not (force or leaving)
         self.ranges.append((start_ms, end_ms))
         return True
 

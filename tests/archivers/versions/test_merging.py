@@ -285,9 +285,9 @@ def test_a_late_bucket_that_somebody_deletes_in_its_grace_is_merged_all_the_same
     database["slots"].delete_one({"_id": hours({})["_id"]})
     forced: list[bool] = []
 
-    def rolled_up(_start: int, _end: int, *, force: bool = False) -> bool:
+    def rolled_up(_start: int, _end: int, *, force: bool = False, leaving: bool = False) -> bool:
         forced.append(force)
-        return True
+        return not leaving
 
     report = cycle.run(LATER + timedelta(days=7), through=as_ms(LATER), rolled_up=rolled_up)
     assert (report.deleted, any(forced)) == (len(others), True)
@@ -340,9 +340,9 @@ def test_summaries_follow_where_a_version_hides_another(cycle: Cycle) -> None:
     archive(cycle, hours({3: 1.0, 4: 1.0}))
     asked: list[tuple[bool, bool]] = []
 
-    def rolled_up(_start: int, _end: int, *, force: bool = False) -> bool:
+    def rolled_up(_start: int, _end: int, *, force: bool = False, leaving: bool = False) -> bool:
         asked.append((force, can[0]))
-        return can[0] or not force
+        return not leaving and (can[0] or not force)
 
     can = [False]
     insert(cycle.database, "slots", [encode(hours({5: 2.0}))])

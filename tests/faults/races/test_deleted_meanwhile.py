@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from tests.archivers.harness import in_turn
 from tests.faults.meddling import hook
-from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SLOTS, MakeScene, Scene
+from tests.faults.scene import NOW, OFFLINE, ONLINE, RAW, ROLLUP, SLOTS, MakeScene, Scene
 from tests.jobs.command import Meddle
 
 Db = Database[dict[str, Any]]
@@ -87,4 +87,40 @@ def test_one_that_moved_after_it_was_copied_and_before_its_original_goes(
     it.well(now=later, meddle=deleted_before(it, run[to]))
     assert it.truth.live() == []
     it.well(now=later)
+    check_archive_and_summaries(it)
+
+
+@pytest.mark.in_turn(1)
+@pytest.mark.parametrize("to", ARCHIVES)
+def test_one_that_is_written_anew_on_another_day_once_its_copy_counts(
+    scene: MakeScene, database: Db, to: str
+) -> None:
+    """What tells of the new one names its own day alone, and the copy counts no more on the day of before."""
+    it = scene(SLOTS + ROLLUP + 'late_data = "stream"\n' + ARCHIVES[to] + GRACE)
+    it.well()
+    database["it"].delete_one({"_id": GONE})
+    it.well("rollup")
+    it.truth.removed(GONE)
+    it.insert(GONE, it.when(GONE, BUCKETS) + timedelta(days=5), 3, 7.0)
+    for days in (2, 4, 6):
+        it.well(now=NOW + timedelta(days=days))
+    assert it.truth.live() == []
+    check_archive_and_summaries(it)
+
+
+@pytest.mark.in_turn(1)
+@pytest.mark.parametrize("to", ARCHIVES)
+def test_one_that_was_copied_moved_and_copied_again(scene: MakeScene, database: Db, to: str) -> None:
+    """Two commits have a copy of it, and only the newer one counts once it is gone."""
+    it = scene(SLOTS + ROLLUP + 'late_data = "stream"\n' + ARCHIVES[to] + GRACE)
+    it.well()
+    away = it.when(GONE, BUCKETS) + timedelta(days=20)
+    it.truth.removed(GONE)
+    database["it"].update_one({"_id": GONE}, {"$set": {"d": away}})
+    it.truth.wrote(*(bytes(moved.raw) for moved in database["it"].with_options(RAW).find({"_id": GONE})))
+    it.well(now=NOW + timedelta(hours=1))
+    database["it"].delete_one({"_id": GONE})
+    for days in (2, 4, 6):
+        it.well(now=NOW + timedelta(days=days))
+    assert it.truth.live() == []
     check_archive_and_summaries(it)

@@ -1,0 +1,102 @@
+"""Explores the protocol: `make explore ARGS="--schedules 20000 --seed 7"`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from multiprocessing import get_context
+
+from tests.explore.actors import PROGRAMS
+from tests.explore.explorer import Failure, Scope, exhaustive, random_schedule, shortest
+from tests.explore.put_back import FAULTS, put_back
+from tests.explore.world import HOUR, Frozen
+
+#: Schedules that a process explores at a time.
+CHUNK = 100
+
+
+def main() -> int:
+    """Explores as the arguments say. Returns 1 where a promise is broken."""
+    parser = argparse.ArgumentParser(prog="make explore", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=2000, help="how many random schedules (2000)")
+    parser.add_argument("--depth", type=int, help="events of each (100), or turns of --exhaustive (4)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first schedule (1)")
+    parser.add_argument("--put-back", choices=FAULTS, metavar="NAME", help="with this fault of the past")
+    parser.add_argument("--list", action="store_true", help="the faults of the past")
+    parser.add_argument("--exhaustive", action="store_true", help="all schedules, breadth-first")
+    parser.add_argument("--with", dest="verbs", choices=PROGRAMS, nargs="*", default=[], metavar="VERB",
+                        help="beside archive runs, with --exhaustive")  # fmt: skip
+    given = parser.parse_args()
+    if given.list:
+        for name, fault in FAULTS.items():
+            print(f"{name:20} {fault.what}")
+        return 0
+    with put_back(given.put_back) if given.put_back else nullcontext():
+        if given.exhaustive:
+            return breadth_first(given.depth or 4, given.verbs)
+        return at_random(given.schedules, given.depth or 100, given.seed)
+
+
+def at_random(schedules: int, depth: int, seed: int) -> int:
+    """Explores random schedules, and tells of the first that fails."""
+    states, failed, first = set[int](), 0, None
+    for found, some in explored(schedules, depth, seed):
+        states |= some
+        failed += len(found)
+        first = first or next(iter(found), None)
+    if first is not None:
+        tell(shortest(first))
+    print(f"{schedules} schedules, {len(states)} states, {failed} failed")
+    return 1 if failed else 0
+
+
+def explored(schedules: int, depth: int, seed: int) -> Iterator[tuple[list[Failure], set[int]]]:
+    """Yields what fails, and the states, some schedules at a time, by as many processes as there are
+    processors."""
+    seeds = range(seed, seed + schedules)
+    chunks = [seeds[at : at + CHUNK] for at in range(0, schedules, CHUNK)]
+    with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
+        yield from pool.map(partial(_explore, depth), chunks)
+
+
+def _explore(depth: int, seeds: range) -> tuple[list[Failure], set[int]]:
+    states = set[int]()
+    found = [random_schedule(seed, depth, states) for seed in seeds]
+    return [it for it in found if it is not None], states
+
+
+def breadth_first(depth: int, verbs: list[str]) -> int:
+    """Explores all schedules of a writer, two runs, one crash and an hour that passes."""
+    scope = Scope(("archive", *verbs), (0,), (1,), holds=False, most=LIMITS)
+    known = 0
+    for grace in (0, HOUR):
+        states = 0
+        for level, states, failure in exhaustive(depth, scope, grace):
+            print(f"grace {grace // HOUR} h, depth {level}: {states} states", flush=True)
+            if failure is not None:
+                tell(failure)
+                print(f"{known + states} states, 1 failed")
+                return 1
+        known += states
+    print(f"{known} states, 0 failed")
+    return 0
+
+
+LIMITS = Frozen({"start": 2, "kill": 1, "late": 1, "tick": 1, "write": 3})
+
+
+def tell(failure: Failure) -> None:
+    """Prints a schedule as a story."""
+    print(f"grace {failure.grace // HOUR} h:")
+    for line in "\n".join(failure.story).split("\n"):
+        print(f"  {line}")
+    print(f"  -> {failure.wrong}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

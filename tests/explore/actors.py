@@ -1,0 +1,151 @@
+"""The actors: a writer, whose writes are one step each, and programs, which may die between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.explore.effects import Held, Steps, acquire, release
+from tests.explore.others import compact, erase, restore, unpin
+from tests.explore.recovery import recover
+from tests.explore.runs import Run, roll_up, settle, sweep
+from tests.explore.world import DAYS, IDS, Doc, Effect, Failed, Halt, Lost, World
+
+#: A program: given its holder, the time by its host's clock, and the grace of the policy.
+Maker = Callable[[str, int, int], Steps]
+
+
+def under_lease(work: Callable[[Run], Steps]) -> Maker:
+    """Returns a program that works while it holds the lease."""
+
+    def program(holder: str, now: int, grace: int) -> Steps:
+        lease: Held | None = yield acquire(holder)
+        if lease is None:
+            return "11: another run holds the lease"
+        yield from work(Run(lease, now, grace))
+        yield release(lease)
+        return "0"
+
+    return program
+
+
+def archive(run: Run) -> Steps:
+    """The verb `archive`."""
+    yield from recover(run)
+    yield from roll_up(run, DAYS)
+    yield from settle(run)
+    yield from sweep(run)
+
+
+PROGRAMS: dict[str, Maker] = {
+    it.__name__: under_lease(it) for it in (archive, compact, restore, unpin, erase)
+}
+
+
+class Actor:
+    """A program under way. It is told by the replies that it was given: whoever copies it, repeats these."""
+
+    def __init__(self, make: Callable[[], Steps], replies: tuple[Any, ...] = ()) -> None:
+        self._make = make
+        self.replies = replies
+        self._mark = hash(replies)
+        self._steps: Steps | None = None
+        self._next: Effect | None = None
+        self.end: str | None = None
+
+    @property
+    def next(self) -> Effect | None:
+        """Returns what it is about to do; None once it has ended."""
+        if self._steps is None and self.end is None:
+            self._steps = self._make()
+            self._send(None)
+            for reply in self.replies:
+                self._send(reply)
+        return self._next
+
+    def step(self, world: World) -> Any:
+        """Does it. Returns the reply."""
+        effect = self.next
+        assert effect is not None
+        reply = effect.do(world)
+        self.replies = (*self.replies, reply)
+        self._mark = hash((self._mark, reply))
+        self._send(reply)
+        return reply
+
+    def __hash__(self) -> int:
+        """Returns what is equal for actors that do the same from here on: those that were told the same."""
+        return self._mark
+
+    def copy(self) -> Actor:
+        """Returns a copy."""
+        other = Actor(self._make, self.replies)
+        other._mark = self._mark
+        return other
+
+    def _send(self, reply: Any) -> None:
+        assert self._steps is not None
+        try:
+            self._next = self._steps.send(reply)
+        except StopIteration as done:
+            self._next, self.end = None, str(done.value)
+        except Lost:
+            self._next, self.end = None, "11: it has lost its lease"
+        except Failed as error:
+            self._next, self.end = None, f"1: {error}"
+        except Halt as error:
+            self._next, self.end = None, f"5: {error}"
+        except Exception as error:  # noqa: BLE001 - a schedule that comes to this is told like any other
+            self._next, self.end = None, f"a defect: {error!r}"
+
+
+def writes(world: World) -> Iterator[tuple[Any, ...]]:
+    """Yields what a writer may do."""
+    docs, gone = world.docs, {it.id for it in world.gone}
+    for identity in IDS:
+        if identity in docs:
+            yield from ((verb, identity) for verb in ("grow", "replace", "move", "delete"))
+        else:
+            yield from (("insert", identity, day) for day in DAYS)
+            if identity in gone:
+                yield "put back", identity
+
+
+def write(world: World, verb: str, identity: int, *day: int) -> str:
+    """Does one of these. Returns what became of the bucket."""
+    before = world.docs.get(identity)
+    world.written += 1
+    number = world.written
+    after: Doc | None
+    if verb == "insert":
+        after = Doc(identity, number, number, day[0], frozenset({number}))
+        world.returned -= {identity}
+    elif verb == "put back":
+        after = max((it for it in world.gone if it.id == identity), key=lambda it: it.rev)
+        world.gone -= {after}
+        world.returned |= {identity}
+    elif verb == "delete":
+        after = None
+        world.returned -= {identity}
+    else:
+        assert before is not None
+        after = _changed(world, verb, before, number)
+    world.write({("doc", identity): after})
+    world.touch(*{it.day for it in (before, after) if it is not None}, *(() if after else _open_days(world)))
+    return "gone" if after is None else f"day {after.day}, readings {sorted(after.readings)}"
+
+
+def _open_days(world: World) -> set[int]:
+    """Returns the days of copies that count once their bucket is deleted, wherever that was by then."""
+    names = [name for name, it in world.db.of("receipt").items() if it.state == "open"]
+    manifests = [world.store[key] for key in (("manifest", it) for it in names) if key in world.store]
+    return {day for it in manifests for day in it.days}
+
+
+def _changed(world: World, verb: str, before: Doc, number: int) -> Doc:
+    if before.id in world.returned:  # to whoever compares, another bucket with its `_id`
+        world.returned -= {before.id}
+        return Doc(before.id, number, number, before.day, frozenset({number}))
+    day = 1 - before.day if verb == "move" else before.day
+    readings = frozenset({number}) if verb == "replace" else before.readings | {number}
+    return before._replace(rev=number, day=day, readings=readings)

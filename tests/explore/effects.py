@@ -1,0 +1,204 @@
+"""What actors do, each at once: reads and transactions of MongoDB, requests to the store, the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
+
+from bucketwise.jobs.core.lease import acquisition
+from tests.explore.world import HOUR, Effect, Failed, Frozen, Halt, Lost, World
+
+TTL = HOUR // 60
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Held(NamedTuple):
+    """A lease that an actor has acquired."""
+
+    holder: str
+    fence: int
+    is_clean: bool
+
+
+Steps = Generator[Effect, Any, Any]
+
+
+def instant(now: int) -> datetime:
+    """Returns an instant, from milliseconds."""
+    return EPOCH + timedelta(milliseconds=now)
+
+
+# MongoDB
+
+
+def read(*kinds: str) -> Effect:
+    """Reads all documents of these kinds at one instant. The reply is a `Frozen`."""
+
+    def do(world: World) -> Frozen:
+        return Frozen({key: value for key, value in world.db.items() if key[0] in kinds})
+
+    return Effect(f"reads {', '.join(kinds)}", do)
+
+
+def write(name: str, changes: Mapping[Any, Any]) -> Effect:
+    """Writes to the database, in one command and outside of transactions."""
+    return Effect(name, lambda world: world.write(changes))
+
+
+Body = Callable[[Frozen], tuple[Mapping[Any, Any], Any]]
+
+
+def transaction(lease: Held, name: str, body: Body, *, is_erasure: bool = False) -> Steps:
+    """Runs a transaction, which fails once another one has the lease. Returns what `body` returns, beside its
+    writes."""
+    for _ in range(3):
+        before: Frozen = yield Effect(f"begins to {name}", lambda world: world.db)
+        writes, result = body(before)
+        guarded = {**guard(lease, before), **writes}
+
+        def commit(world: World, before: Frozen = before, writes: Mapping[Any, Any] = guarded) -> bool:
+            return world.commit(before, writes, is_erasure=is_erasure)
+
+        if (yield Effect(f"commits: {name}", commit)):
+            return result
+    raise Failed("write conflicts")
+
+
+def guard(lease: Held, before: Frozen) -> Mapping[Any, Any]:
+    """Returns the write to the lease by which a transaction conflicts with whoever acquires it. Raises Lost
+    where somebody has."""
+    found = before["lease", 0]
+    if (found["holder"], found["fence"]) != (lease.holder, lease.fence):
+        raise Lost
+    return {("lease", 0): found.but({"guards": found.get("guards", 0) + 1})}
+
+
+# The lease
+
+
+def acquire(holder: str) -> Effect:
+    """Acquires the lease, by the very pipeline that runs send to MongoDB. The reply is `Held`, or None."""
+
+    def do(world: World) -> Held | None:
+        found = pipeline(_acquisition(holder), world.db.get(("lease", 0), Frozen()), world.now)
+        world.write({("lease", 0): found})
+        if found["holder"] != holder:
+            return None
+        is_clean = found["was_clean"] and found["taken_over_at"] is None
+        return Held(holder, found["fence"], is_clean)
+
+    return Effect("acquires the lease", do)
+
+
+@cache
+def _acquisition(holder: str) -> list[dict[str, Any]]:
+    return acquisition(holder, {"name": holder}, timedelta(milliseconds=TTL), pausable=False)
+
+
+def check(lease: Held) -> Effect:
+    """Goes on only if the lease is ours, or nobody has taken it since it has expired. Actors raise Lost where
+    the reply is False."""
+
+    def do(world: World) -> bool:
+        found = world.db["lease", 0]
+        if (found["holder"], found["fence"]) != (lease.holder, lease.fence):
+            return False
+        world.write({("lease", 0): found.but({"expires_at": world.now + TTL})})
+        return True
+
+    return Effect("checks its lease", do)
+
+
+def checked(lease: Held) -> Steps:
+    """Raises Lost where another one has the lease."""
+    if not (yield check(lease)):
+        raise Lost
+
+
+def release(lease: Held) -> Effect:
+    """Releases the lease; nothing was left unfinished."""
+
+    def do(world: World) -> None:
+        found = world.db["lease", 0]
+        if (found["holder"], found["fence"]) == (lease.holder, lease.fence):
+            free = {"holder": None, "expires_at": world.now, "clean": True}
+            world.write({("lease", 0): Frozen({**found, **free})})
+
+    return Effect("releases the lease", do)
+
+
+def pipeline(stages: Iterable[Mapping[str, Any]], document: Frozen, now: int) -> Frozen:
+    """Returns a document after an update by a pipeline, as MongoDB computes it: `$set` and `$unset`, and what
+    leases use of expressions. Missing fields are null."""
+    found = dict(document)
+    for stage in stages:
+        if "$unset" in stage:
+            found.pop(stage["$unset"], None)
+        else:
+            found |= {key: _value(it, found, now) for key, it in stage["$set"].items()}
+    return Frozen({key: Frozen(it) if isinstance(it, dict) else it for key, it in found.items()})
+
+
+def _value(expression: Any, document: Mapping[str, Any], now: int) -> Any:
+    if isinstance(expression, str) and expression.startswith("$"):
+        return now if expression == "$$NOW" else document.get(expression[1:])
+    if isinstance(expression, list):
+        return [_value(it, document, now) for it in expression]
+    if not isinstance(expression, dict):
+        return expression
+    ((name, given),) = expression.items()
+    if name == "$literal":
+        return given
+    args = _value(given, document, now)
+    if name == "$cond":
+        return args[1] if args[0] else args[2]
+    if name == "$ifNull":
+        return next((it for it in args if it is not None), None)
+    if name == "$lte":
+        return args[0] is None or args[0] <= args[1]
+    simple: dict[str, Callable[[Any], Any]] = {
+        "$and": all,
+        "$or": any,
+        "$add": sum,
+        "$eq": lambda it: it[0] == it[1],
+    }
+    return simple[name](args)
+
+
+# The store
+
+
+def put(kind: str, name: str, value: Any) -> Effect:
+    """Writes an object. A manifest is written only where there is none."""
+    key = kind, name
+    return Effect(f"puts the {kind} of {name}", lambda world: world.put(key, value), (key, value))
+
+
+def get(kind: str, name: str) -> Effect:
+    """Reads an object; None where it is not there."""
+    return Effect(f"reads the {kind} of {name}", lambda world: world.store.get((kind, name)))
+
+
+def listing(kind: str) -> Effect:
+    """Lists objects of a kind. The reply is a `Frozen` of their values, by name."""
+    return Effect(f"lists each {kind}", lambda world: Frozen(world.store.of(kind)))
+
+
+def delete(kind: str, *names: str) -> Effect:
+    """Removes objects."""
+    gone = {(kind, name): None for name in names}
+
+    def do(world: World) -> None:
+        world.store = world.store.but(gone)
+
+    return Effect(f"deletes the {kind} of {', '.join(names)}", do)
+
+
+def required(kind: str, name: str) -> Steps:
+    """Returns an object. Raises Halt where it is gone."""
+    found = yield get(kind, name)
+    if found is None:
+        raise Halt(f"the {kind} of {name} is missing")
+    return found

@@ -1,0 +1,488 @@
+"""The archive run of the offline archive: what `archivers/moving` does, an effect a command or request.
+
+What it decides, it decides by `archivers/decisions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+from bucketwise.archivers import decisions
+from tests.explore.effects import (
+    Held,
+    Steps,
+    checked,
+    delete,
+    get,
+    put,
+    read,
+    required,
+    transaction,
+    write,
+)
+from tests.explore.world import (
+    DAYS,
+    Doc,
+    Effect,
+    Failed,
+    Frozen,
+    Halt,
+    Manifest,
+    Receipt,
+    Summary,
+    World,
+    counting,
+)
+
+CURRENT = ("open", "closed")
+
+
+@dataclass
+class Run:
+    """One run: its lease, and what it keeps in memory."""
+
+    lease: Held
+    now: int
+    grace: int = 0
+    made: set[str] = field(default_factory=set)  # commits
+    unsettled: list[set[int]] = field(default_factory=list)  # names of buckets whose commit is not settled
+    staying: set[int] = field(default_factory=set)
+    deleted_by_others: set[int] = field(default_factory=set)
+    names: Iterator[int] = field(default_factory=count)
+
+    def name(self) -> str:
+        """Returns the name of a new commit."""
+        return f"f{self.lease.fence}-{next(self.names)}"
+
+    def waits(self, created: int) -> bool:
+        """Returns whether what was copied then stays for its grace."""
+        return self.now < created + self.grace
+
+
+# Commits
+
+
+def copy(run: Run, docs: Sequence[Doc]) -> Steps:
+    """Copies buckets, and reads the copy back. Returns its name."""
+    name = run.name()
+    yield put("file", name, tuple(docs))
+    if (yield get("file", name)) != tuple(docs):
+        raise Halt(f"{name} is not as it was written")
+    return name
+
+
+Origins = Sequence[tuple[int, int]]
+
+
+def make_manifest(
+    run: Run, name: str, docs: Sequence[Doc], of: Sequence[Manifest] = (), origins: Origins = ()
+) -> Steps:
+    """Makes a copy a commit, in place of others or of none. Returns its manifest."""
+    heads = yield read("heads")
+    sequence = heads.get(("heads", 0), 0) + 1
+    yield from required("file", name)
+    first = tuple(origins) or ((sequence, run.lease.fence),) * len(docs)
+    taken = tuple(it.commit for it in of)
+    created = max((it.created for it in of), default=run.now)
+    days = frozenset(it.day for it in docs)
+    manifest = Manifest(name, sequence, run.lease.fence, taken, first, created, days)
+    yield write(f"notes that it begins {name}", {("begun", name): True})
+    yield from checked(run.lease)
+    yield put("manifest", name, manifest)
+    yield from required("manifest", name)
+    return manifest
+
+
+def receipt_of(manifest: Manifest, live: Iterable[bool]) -> Receipt:
+    """Returns the receipt of a commit."""
+    flags = tuple(bool(it) for it in live)
+    return Receipt("open" if any(flags) else "closed", flags, manifest.sequence, manifest.created)
+
+
+def registering(before: Frozen, manifest: Manifest, live: Iterable[bool]) -> Writes:
+    """Returns the writes that register a commit."""
+    heads = max(before.get(("heads", 0), 0), manifest.sequence)
+    name = manifest.commit
+    return {("receipt", name): receipt_of(manifest, live), ("heads", 0): heads, ("begun", name): None}
+
+
+def register(run: Run, manifest: Manifest, live: Iterable[bool]) -> Steps:
+    """Registers a commit."""
+    flags = tuple(live)
+    yield from transaction(
+        run.lease, f"register {manifest.commit}", lambda db: (registering(db, manifest, flags), None)
+    )
+
+
+def rewrite(run: Run, manifest: Manifest, leaving: Collection[int], kept: Collection[int]) -> Steps:
+    """Takes buckets out of a commit, as `CommitRegistry.amend` does. Returns what takes its place."""
+    name = manifest.commit
+    yield from drop_what_it_replaced(run, name)
+    docs = yield from required("file", name)
+    if kept:
+        yield from keep(f"{name}.{run.lease.fence}", tuple(docs[i] for i in sorted(kept)))
+    staying = [i for i in range(len(docs)) if i not in leaving]
+    successor: Manifest | None = None
+    if staying:
+        rest, origins = [docs[i] for i in staying], [manifest.origins[i] for i in staying]
+        copied = yield from copy(run, rest)
+        successor = yield from make_manifest(run, copied, rest, [manifest], origins)
+    yield from exchange(run, [(manifest, staying)], successor)
+    if successor is not None:
+        yield from required("file", successor.commit)
+        if name in run.made:
+            run.made.add(successor.commit)
+    yield from drop(name)
+    yield mark_dropped(name)
+    return successor
+
+
+Writes = dict[tuple[str, Any], Any]
+Staying = Sequence[tuple[Manifest, Sequence[int]]]
+
+
+def keep(name: str, docs: tuple[Doc, ...]) -> Steps:
+    """Keeps copies that are about to leave a commit."""
+    yield put("kept", name, docs)
+
+
+def exchange(run: Run, replaced: Staying, successor: Manifest | None, *, stays: bool = False) -> Steps:
+    """Replaces commits by their successor, in one transaction."""
+
+    def body(before: Frozen) -> tuple[Writes, None]:
+        writes: Writes = {}
+        live: list[bool] = []
+        by = None if successor is None else successor.commit
+        for manifest, staying in replaced:
+            old: Receipt = before["receipt", manifest.commit]
+            live += [old.live[i] for i in staying]
+            at = run.now if stays else None
+            writes["receipt", manifest.commit] = old._replace(
+                state="replaced", replaced_by=by, replaced_at=at
+            )
+        if successor is not None:
+            writes |= registering(before, successor, live)
+        return writes, None
+
+    names = ", ".join(it.commit for it, _ in replaced)
+    yield from transaction(run.lease, f"replace {names}", body)
+
+
+def drop(name: str) -> Steps:
+    """Takes a commit out of the store. Its manifest goes first, and stays as a link."""
+    found = yield get("manifest", name)
+    if found is not None:
+        yield put("link", name, found)
+        yield delete("manifest", name)
+    yield delete("file", name)
+
+
+def mark_dropped(name: str) -> Effect:
+    """Reduces the receipt of a commit."""
+
+    def do(world: World) -> None:
+        found: Receipt = world.db["receipt", name]
+        dropped = Receipt("dropped", (), found.sequence, 0, found.replaced_by)
+        world.write({("receipt", name): dropped})
+
+    return Effect(f"marks {name} as dropped", do)
+
+
+def drop_what_it_replaced(run: Run, name: str) -> Steps:
+    """Drops what a commit has taken over, and what that had, before it goes itself."""
+    found = yield read("receipt")
+    mine, names = [], {name}
+    replaced = [(key, it) for key, it in found.of("receipt").items() if it.state == "replaced"]
+    for key, receipt in sorted(replaced, key=lambda it: it[1].sequence, reverse=True):
+        if receipt.replaced_by in names:
+            mine.append(key)
+            names.add(key)
+    if mine:
+        yield from required("manifest", name)
+    for key in reversed(mine):
+        yield from checked(run.lease)
+        yield from drop_replaced(key)
+
+
+def drop_replaced(name: str) -> Steps:
+    """Drops a replaced commit, or finishes that."""
+    if (yield get("manifest", name)) is not None:
+        yield from drop(name)
+    yield mark_dropped(name)
+
+
+# Roll-ups
+
+
+def roll_up(run: Run, days: Collection[int], *, force: bool = False) -> Steps:
+    """Rolls days up where the change stream tells of changes. Returns True."""
+
+    def look(world: World) -> Frozen:
+        summaries = world.db.of("summary")
+        changed = {
+            day: world.dirty[day]
+            for day in days
+            if day in world.dirty and (day not in summaries or summaries[day].seen < world.dirty[day])
+        }
+        due = set(days) if force else set(changed)
+        found = counting(world.db, world.store) if due else []
+        return Frozen(
+            {
+                day: Summary(
+                    frozenset(number for it in found if it.day == day for number in it.readings),
+                    world.dirty.get(day, 0),
+                )
+                for day in due
+            }
+        )
+
+    due: Frozen = yield Effect(f"rolls up days {sorted(days)}", look)
+    if due:
+        writes = {("summary", day): summary for day, summary in due.items()}
+        yield from transaction(run.lease, "write summaries", lambda _: (writes, None))
+    return True
+
+
+# Deletes
+
+
+def open_commits(run: Run, receipts: Frozen) -> list[str]:
+    """Returns the open commits whose grace is over."""
+    found = receipts.of("receipt")
+    return [name for name, it in found.items() if it.state == "open" and not run.waits(it.created)]
+
+
+def settle(run: Run) -> Steps:
+    """Deletes what earlier runs have copied and may go now, the oldest commits first."""
+    receipts = yield read("receipt")
+    manifests = []
+    for name in open_commits(run, receipts):
+        manifests.append((yield from required("manifest", name)))
+    for manifest in sorted(manifests, key=lambda it: min(it.origins)):
+        known = yield read("receipt", "pin", "hold")
+        receipt: Receipt = known["receipt", manifest.commit]
+        docs: tuple[Doc, ...] = yield from required("file", manifest.commit)
+        due = [i for i, it in enumerate(docs) if receipt.live[i] and may_move(known, it)]
+        due = yield from without_older(manifest, docs, due)
+        if due and (yield from roll_up(run, manifest.days)):
+            changed = yield from delete_originals(run, manifest, docs, due)
+            if changed:
+                yield from amend(run, manifest, docs, changed)
+
+
+def may_move(known: Frozen, doc: Doc) -> bool:
+    """Returns whether neither a pin nor a hold keeps a bucket."""
+    return ("pin", doc.id) not in known and not any(doc.day in days for days in known.of("hold").values())
+
+
+def without_older(manifest: Manifest, docs: Sequence[Doc], due: list[int]) -> Steps:
+    """Returns those of these places of which no other open commit has an older copy."""
+    if not due:
+        return due
+    receipts = yield read("receipt")
+    mine = {docs[i].id: manifest.origins[i] for i in due}
+    older: list[tuple[int, tuple[int, int]]] = []
+    for name, receipt in receipts.of("receipt").items():
+        if receipt.state == "open" and name != manifest.commit:
+            other = yield from required("manifest", name)
+            there = yield from required("file", name)
+            older += [(it.id, other.origins[i]) for i, it in enumerate(there) if receipt.live[i]]
+    moved = decisions.with_older_copy(mine, older)
+    return [i for i in due if docs[i].id not in moved]
+
+
+def delete_originals(run: Run, manifest: Manifest, docs: Sequence[Doc], due: Sequence[int]) -> Steps:
+    """Deletes the originals of these copies. Returns those that had changed."""
+    name = manifest.commit
+    yield from look_at_files(name)
+    yield from checked(run.lease)
+    yield from required("manifest", name)
+
+    def body(before: Frozen) -> tuple[Writes, decisions.Outcome]:
+        verified = [(docs[i].id, docs[i]) for i in due]
+        outcome = decisions.compared(verified, before.of("doc"))
+        check_not_frozen(before, (docs[i] for i in due))
+        gone = {due[i] for i in outcome.deleted}
+        writes: Writes = {("doc", docs[i].id): None for i in gone}
+        return {**writes, **no_longer_live(before, name, gone)}, outcome
+
+    outcome: decisions.Outcome = yield from transaction(run.lease, f"delete originals of {name}", body)
+    if outcome.gone:
+        gone = [due[i] for i in outcome.gone]
+        run.deleted_by_others |= {docs[i].id for i in gone}
+        if (yield from roll_up(run, manifest.days, force=True)):
+            yield from note_gone(run, name, gone)
+    return [due[i] for i in outcome.changed]
+
+
+def check_not_frozen(before: Frozen, docs: Iterable[Doc]) -> None:
+    """Raises Failed where a hold, placed meanwhile, freezes any of them."""
+    frozen = {day for days in before.of("hold").values() for day in days}
+    if any(it.day in frozen for it in docs):
+        raise Failed("held")
+
+
+def look_at_files(name: str) -> Steps:
+    """Asks the store for the files of a commit, right before its originals go."""
+    yield from required("file", name)
+
+
+def no_longer_live(before: Frozen, name: str, gone: Collection[int]) -> Writes:
+    """Returns the write that records that these buckets of a commit are no longer live."""
+    receipt: Receipt = before["receipt", name]
+    live = tuple(it and i not in gone for i, it in enumerate(receipt.live))
+    return {("receipt", name): receipt._replace(state="open" if any(live) else "closed", live=live)}
+
+
+def note_gone(run: Run, name: str, gone: Collection[int]) -> Steps:
+    """Records that these buckets of a commit are no longer live."""
+
+    yield from transaction(
+        run.lease, f"note what is gone of {name}", lambda db: (no_longer_live(db, name, gone), None)
+    )
+
+
+def amend(run: Run, manifest: Manifest, docs: Sequence[Doc], leaving: Sequence[int]) -> Steps:
+    """Takes changed buckets out of a commit. Those that are gone by now stay, and count."""
+    live = (yield read("doc")).of("doc")
+    there = [i for i in leaving if docs[i].id in live]
+    run.deleted_by_others |= {docs[i].id for i in leaving if docs[i].id not in live}
+    if there:
+        left = decisions.left_behind(_days(docs[i] for i in there), _days(live.values()))
+        if left:
+            yield from roll_up(run, {day for day, _ in left}, force=True)
+        yield from rewrite(run, manifest, there, there)
+
+
+def _days(docs: Iterable[Doc]) -> dict[int, tuple[int, int]]:
+    return {it.id: (it.day, it.day) for it in docs}
+
+
+# The sweep
+
+
+def sweep(run: Run) -> Steps:
+    """Copies what is due day by day, commits each copy once the next is under way; deletes what may go."""
+    waiting: list[tuple[str, list[Doc]]] = []
+    for day in DAYS:
+        known = yield read("doc", "pin", "hold")
+        yield from roll_up_pinned(run, known, day)
+        batch = [it for it in known.of("doc").values() if it.day == day and may_move(known, it)]
+        if batch and (docs := (yield from still_movable(run, batch, day))):
+            run.unsettled.append({it.id for it in docs})
+            name = yield from copy(run, docs)
+            waiting.append((name, docs))
+            if len(waiting) > 1:
+                yield from settle_copy(run, *waiting.pop(0))
+    for name, docs in waiting:
+        yield from settle_copy(run, name, docs)
+
+
+def roll_up_pinned(run: Run, known: Frozen, day: int) -> Steps:
+    """Rolls up pinned buckets that lie elsewhere than summaries hold them: the pin tells where that is."""
+    pins = known.of("pin")
+    moved = {it.id: it for it in known.of("doc").values() if it.day == day and pins.get(it.id, day) != day}
+    if moved:
+        left = decisions.left_behind({it: (pins[it], pins[it]) for it in moved}, _days(moved.values()))
+        yield from roll_up(run, {first for first, _ in left}, force=True)
+        seen = {("pin", it): day for it in moved}
+        yield from transaction(run.lease, "note what is pinned", lambda _: (seen, None))
+
+
+def still_movable(run: Run, batch: list[Doc], day: int) -> Steps:
+    """Returns the buckets that are to be copied: not copied yet, and as they are rolled up."""
+    batch = yield from not_copied(run, batch, day)
+    if not batch or not (yield from roll_up(run, {day})):
+        return []
+    live = (yield read("doc")).of("doc")
+    outcome = decisions.compared([(it.id, it) for it in batch], live)
+    return [batch[i] for i in outcome.deleted]
+
+
+def not_copied(run: Run, batch: list[Doc], day: int) -> Steps:
+    """Returns the buckets that no commit holds as they are; takes old copies of them out of theirs."""
+    receipts = (yield read("receipt")).of("receipt")
+    others: list[Manifest] = []
+    names = {it.id for it in batch}
+    for name, receipt in receipts.items():
+        if receipt.state in CURRENT and name not in run.made:
+            manifest = yield from required("manifest", name)
+            is_near = day in manifest.days
+            if not is_near and is_looked_at(run, receipt):
+                docs = yield from required("file", name)
+                is_near = any(it.id in names for it, live in zip(docs, receipt.live, strict=True) if live)
+            if is_near:
+                others.append(manifest)
+    held: set[Doc] = set()
+    for manifest in decisions.standing(others, others):
+        receipt = (yield read("receipt")).get(("receipt", manifest.commit))
+        docs = yield from required("file", manifest.commit)
+        copies = [(it.id, it) for it in docs]
+        not_last = partial(_not_last, docs, (yield from last_versions(docs)))
+        found = decisions.held_copies(copies, receipt.live, names, set(batch), not_last)
+        held |= {docs[i] for i in found.same}
+        yield from settle_held(run, manifest, docs, found, receipt)
+    met = copied_in_this_run(run)
+    return [it for it in batch if it not in held and it.id not in met]
+
+
+def is_looked_at(_run: Run, receipt: Receipt) -> bool:
+    """Returns whether a commit of another time may have copies of buckets that have moved."""
+    return receipt.state == "open"
+
+
+def copied_in_this_run(run: Run) -> set[int]:
+    """Returns the buckets that this run has copied and not deleted, which it may read again."""
+    return run.staying.union(*run.unsettled) | run.deleted_by_others
+
+
+def _not_last(docs: Sequence[Doc], last: dict[int, Doc], some: list[int]) -> list[int]:
+    return [i for i in some if last[docs[i].id] != docs[i]]
+
+
+def last_versions(docs: Sequence[Doc]) -> Steps:
+    """Returns the last version that the archive holds of each bucket: `_id` -> it."""
+    receipts = (yield read("receipt")).of("receipt")
+    wanted, versions = {it.id for it in docs}, []
+    for name, receipt in receipts.items():
+        if receipt.state in CURRENT:
+            manifest = yield from required("manifest", name)
+            there = yield from required("file", name)
+            versions += [(manifest.origins[i], it) for i, it in enumerate(there) if it.id in wanted]
+    return {it.id: it for _, it in sorted(versions, key=lambda it: it[0])}
+
+
+def settle_held(
+    run: Run, manifest: Manifest, docs: Sequence[Doc], found: decisions.HeldCopies, receipt: Receipt
+) -> Steps:
+    """Settles the live buckets of a commit: those that equal its copies, and those that are newer."""
+    same, outdated = found
+    waits = run.waits(manifest.created)
+    if not all(receipt.live[i] for i in same):  # they were deleted, and came back as they were
+        live = [it or i in same for i, it in enumerate(receipt.live)]
+        yield from register(run, manifest, live)
+    if same and not waits and (yield from roll_up(run, manifest.days)):
+        due = yield from without_older(manifest, docs, same)
+        changed = yield from delete_originals(run, manifest, docs, due)
+        outdated = sorted({*outdated, *changed})
+    if outdated:
+        yield from amend(run, manifest, docs, outdated)
+
+
+def settle_copy(run: Run, name: str, docs: list[Doc]) -> Steps:
+    """Commits a copy, and deletes the originals that may go."""
+    manifest = yield from make_manifest(run, name, docs)
+    yield from register(run, manifest, [True] * len(docs))
+    run.made.add(name)
+    stays = run.waits(run.now) or not (yield from roll_up(run, manifest.days))
+    if not stays:
+        changed = yield from delete_originals(run, manifest, docs, range(len(docs)))
+        if changed:
+            yield from amend(run, manifest, docs, changed)
+    names = run.unsettled.pop(0)
+    if stays:
+        run.staying |= names

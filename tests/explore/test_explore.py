@@ -1,0 +1,23 @@
+"""The protocol, explored: no schedule breaks a promise, and each fault of the past is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explore.explorer import random_schedule, shortest
+from tests.explore.put_back import FAULTS, put_back
+
+
+def test_no_schedule_breaks_a_promise() -> None:
+    failures = (random_schedule(seed, 100) for seed in range(1, 61))
+    assert [it.wrong for it in failures if it is not None] == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_the_past_is_found(name: str) -> None:
+    with put_back(name) as fault:
+        found = random_schedule(fault.seed, 100)
+        assert found is not None
+        least = shortest(found)
+    assert least.wrong.split()[0] == found.wrong.split()[0]
+    assert len(least.events) <= 15, least.story

@@ -1,0 +1,233 @@
+"""The world that is explored: a database with snapshots and write conflicts, a store, a clock, and the truth.
+
+All of it is immutable values that attributes refer to, so that a world is copied by copying these. Actors see
+it through effects, which happen at once and as a whole; all that lies between two effects of an actor may
+happen to it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from bucketwise.archivers import decisions
+
+HOUR = 3_600_000
+DAYS = (0, 1)
+IDS = (1, 2)
+
+
+class Halt(Exception):
+    """A run ends with exit code 5: what it found is not as it was left."""
+
+
+class Lost(Exception):
+    """A run ends with exit code 11: another one has its lease."""
+
+
+class Failed(Exception):
+    """A run ends with exit code 1: it is safe to run it again."""
+
+
+class Doc(NamedTuple):
+    """A bucket. `born` tells apart buckets that took one `_id` one after another, `rev` the states of one."""
+
+    id: int
+    born: int
+    rev: int
+    day: int
+    readings: frozenset[int]
+
+
+class Manifest(NamedTuple):
+    """A manifest. `origins`: of each bucket, the number and fence of the commit that it was archived in
+    first."""
+
+    commit: str
+    sequence: int
+    fence: int
+    replaces: tuple[str, ...]
+    origins: tuple[tuple[int, int], ...]
+    created: int
+    days: frozenset[int]
+
+
+class Receipt(NamedTuple):
+    """The record of a commit: `open`, `closed`, `replaced` or `dropped`. `live`: which of its buckets may
+    be."""
+
+    state: str
+    live: tuple[bool, ...]
+    sequence: int
+    created: int
+    replaced_by: str | None = None
+    replaced_at: int | None = None
+
+
+class Summary(NamedTuple):
+    """The summary of a day: the readings that it counts, and the last change that it has seen."""
+
+    readings: frozenset[int]
+    seen: int
+
+
+class Frozen(dict[Any, Any]):
+    """A mapping that is never changed, and has a hash."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        if self._hash is None:
+            self._hash = hash(frozenset(self.items()))
+        return self._hash
+
+    def but(self, changes: Mapping[Any, Any]) -> Frozen:
+        """Returns the mapping with these changes; None removes a key."""
+        changed = Frozen(self)
+        for key, value in changes.items():
+            if value is None:
+                changed.pop(key, None)
+            else:
+                changed[key] = value
+        return changed
+
+    def of(self, kind: str) -> dict[Any, Any]:
+        """Returns what is under keys of a kind, by the rest of the key."""
+        return {key[1]: value for key, value in self.items() if key[0] == kind}
+
+
+class Effect(NamedTuple):
+    """What an actor is about to do: its name for stories, and what happens then."""
+
+    name: str
+    do: Callable[[World], Any]
+    put: tuple[Any, Any] | None = None  # a write to the store, which may arrive late
+
+
+Program = Generator[Effect, Any, Any]
+
+
+class World:
+    """The state of everything but the actors."""
+
+    __slots__ = (
+        "archived", "broken", "changes", "db", "dirty", "erased", "erasing", "flying", "gone", "now",
+        "returned", "rolled", "started", "store", "written",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.db = Frozen()
+        self.store = Frozen()
+        self.now = 0
+        self.changes = 0  # of documents
+        self.dirty = Frozen()  # day -> the number of its last change
+        self.started = 0  # actors so far
+        self.flying: tuple[tuple[Any, Any], ...] = ()  # writes to the store that have not arrived
+        # The truth, which no actor sees:
+        self.written = 0  # readings so far
+        self.gone: frozenset[Doc] = frozenset()  # what a run has deleted
+        self.archived: frozenset[Doc] = frozenset()  # what was ever part of a registered commit
+        self.erasing: frozenset[tuple[int, int]] = frozenset()  # buckets: `_id`, `born`
+        self.erased: frozenset[tuple[int, int]] = frozenset()  # of erasures that have ended
+        self.returned: frozenset[int] = frozenset()  # ids of buckets that somebody put back by hand
+        self.rolled: frozenset[int] = frozenset()  # readings that were ever in a summary
+        self.broken: list[str] = []  # promises
+
+    def copy(self) -> World:
+        """Returns a copy."""
+        other = object.__new__(World)
+        for name in World.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.broken = list(self.broken)
+        return other
+
+    def key(self) -> tuple[Any, ...]:
+        """Returns what is equal for equal worlds."""
+        return tuple(getattr(self, name) for name in World.__slots__[:1] + World.__slots__[2:])
+
+    @property
+    def docs(self) -> dict[int, Doc]:
+        """Returns the live buckets, by their `_id`s."""
+        return self.db.of("doc")
+
+    def touch(self, *days: int) -> None:
+        """Notes that buckets of these days have changed, as the change stream tells."""
+        self.changes += 1
+        self.dirty = self.dirty.but(dict.fromkeys(days, self.changes))
+
+    def write(self, changes: Mapping[Any, Any]) -> None:
+        """Writes to the database."""
+        self.db = self.db.but(changes)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Writes to the store; a manifest only where there is none."""
+        if not (key[0] == "manifest" and key in self.store):
+            self.store = self.store.but({key: value})
+
+    def commit(self, before: Frozen, changes: Mapping[Any, Any], *, is_erasure: bool = False) -> bool:
+        """Commits a transaction that saw `before`. Returns whether it could: nothing that it writes has
+        changed since."""
+        if any(self.db.get(key) != before.get(key) for key in changes):
+            return False
+        removed = [self.db[key] for key, value in changes.items() if key[0] == "doc" and value is None]
+        self.db = self.db.but(changes)
+        for doc in removed:  # the change stream leaves these out
+            if not is_erasure:
+                self._check_deleted(doc)
+        added = [value for key, value in changes.items() if key[0] == "doc" and value is not None]
+        for doc in added:
+            self.touch(doc.day)
+        self.gone -= frozenset(added)
+        for kind, name in changes:
+            if kind == "receipt" and changes[kind, name].state in ("open", "closed"):
+                self.archived |= frozenset(self.store.get(("file", name), ()))
+            elif kind == "summary":
+                self.rolled |= changes[kind, name].readings
+        return True
+
+    def erase(self, identity: int) -> None:
+        """Notes that all that was written so far under an `_id` is to go."""
+        self.erasing |= {(identity, born) for born in range(self.written + 1)}
+        self.gone = frozenset(it for it in self.gone if it.id != identity)
+
+    def end_erasure(self) -> None:
+        """Notes that it is gone."""
+        self.erased |= self.erasing
+
+    def _check_deleted(self, doc: Doc) -> None:
+        """Holds a delete against the second and the fourth promise."""
+        if (doc.id, doc.born) not in self.erasing:
+            self.gone |= {doc}
+        if any(doc.day in days for days in self.db.of("hold").values()):
+            self.broken.append(f"deleted though it is held: {shown(doc)}")
+        if not any(doc in docs for name, docs in self.registered()):
+            self.broken.append(f"deleted without a copy: {shown(doc)}")
+        if not doc.readings <= self.rolled:
+            self.broken.append(f"deleted before its windows were rolled up: {shown(doc)}")
+
+    def registered(self) -> Iterator[tuple[str, tuple[Doc, ...]]]:
+        """Yields the commits that are read, and what they hold, as far as it is there."""
+        for name, receipt in self.db.of("receipt").items():
+            if receipt.state in ("open", "closed") and ("manifest", name) in self.store:
+                yield name, self.store.get(("file", name), ())
+
+
+def shown(doc: Doc) -> str:
+    """Returns a bucket as stories show it."""
+    readings = ",".join(map(str, sorted(doc.readings)))
+    return f"{doc.id} (state {doc.rev}, day {doc.day}, readings {readings})"
+
+
+def counting(db: Frozen, store: Frozen) -> list[Doc]:
+    """Returns all buckets that count, live and archived, as readers find them. One that counts twice is there
+    twice."""
+    live = db.of("doc")
+    found: list[Doc] = list(live.values())
+    receipts = {name: it for name, it in db.of("receipt").items() if it.state in ("open", "closed")}
+    named = [store[key] for key in (("manifest", name) for name in receipts) if key in store]
+    for manifest in decisions.standing(named, named):
+        docs = store.get(("file", manifest.commit), ())
+        receipt = receipts[manifest.commit]
+        indices = decisions.counting([(it.id, it) for it in docs], receipt.live, live)
+        found += [docs[i] for i in indices]
+    return found
