@@ -92,7 +92,7 @@ LIMITS = Frozen({"start": 2, "kill": 1, "late": 1, "tick": 1, "write": 3})
 
 def tell(failure: Failure) -> None:
     """Prints a schedule as a story."""
-    print(f"grace {failure.grace // HOUR} h:")
+    print(f"an {'online' if failure.is_online else 'offline'} archive, grace {failure.grace // HOUR} h:")
     for line in "\n".join(failure.story).split("\n"):
         print(f"  {line}")
     print(f"  -> {failure.wrong}")

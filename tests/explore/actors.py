@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.explore.effects import Held, Steps, acquire, release
+from tests.explore.online import archive_online
 from tests.explore.others import compact, erase, restore, unpin
 from tests.explore.recovery import recover
 from tests.explore.runs import Run, roll_up, settle, sweep
@@ -40,6 +41,8 @@ def archive(run: Run) -> Steps:
 PROGRAMS: dict[str, Maker] = {
     it.__name__: under_lease(it) for it in (archive, compact, restore, unpin, erase)
 }
+#: Of an online archive.
+ONLINE: dict[str, Maker] = {"archive": under_lease(archive_online)}
 
 
 class Actor:
@@ -139,7 +142,8 @@ def _open_days(world: World) -> set[int]:
     """Returns the days of copies that count once their bucket is deleted, wherever that was by then."""
     names = [name for name, it in world.db.of("receipt").items() if it.state == "open"]
     manifests = [world.store[key] for key in (("manifest", it) for it in names) if key in world.store]
-    return {day for it in manifests for day in it.days}
+    copies = [world.db["into", name] for name in world.db.of("copied")]
+    return {day for it in manifests for day in it.days} | {it.day for docs in copies for it in docs}
 
 
 def _changed(world: World, verb: str, before: Doc, number: int) -> Doc:

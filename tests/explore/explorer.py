@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from tests.explore.actors import PROGRAMS, Actor, write, writes
+from tests.explore.actors import ONLINE, PROGRAMS, Actor, Maker, write, writes
 from tests.explore.others import hold, holds
 from tests.explore.promises import broken_at_rest, broken_now
 from tests.explore.world import HOUR, Frozen, World
@@ -24,13 +24,14 @@ SLOTS = ("A", "B")
 @dataclass(frozen=True)
 class Scope:
     """What may happen: programs that may start, by clocks that are so far ahead; how many steps an actor
-    takes at once; whether holds are placed; and how often an event of a kind may happen, where that is
-    limited."""
+    takes at once; whether holds are placed; whether the archive is an online one; and how often an event of a
+    kind may happen, where that is limited."""
 
     verbs: tuple[str, ...] = tuple(PROGRAMS)
     skews: tuple[int, ...] = (0, HOUR)
     lengths: tuple[int, ...] = (1, 4, 1000)
     holds: bool = True
+    is_online: bool = False
     most: Frozen = field(default_factory=Frozen)
 
 
@@ -46,6 +47,14 @@ class State:
     world: World = field(default_factory=World)
     actors: dict[str, Actor] = field(default_factory=dict)
     happened: Frozen = field(default_factory=Frozen)  # kind of event -> how often, where that is limited
+
+    def __post_init__(self) -> None:
+        if self.scope.is_online and not self.world.db:
+            self.world.write({("online", 0): True})
+
+    @property
+    def _programs(self) -> dict[str, Maker]:
+        return ONLINE if self.scope.is_online else PROGRAMS
 
     def copy(self) -> State:
         """Returns a copy."""
@@ -97,7 +106,8 @@ class State:
             return None
         now = self.world.now + skew
         self.world.started += 1
-        self.actors[slot] = Actor(partial(PROGRAMS[verb], f"{slot}{self.world.started}", now, self.grace))
+        holder = f"{slot}{self.world.started}"
+        self.actors[slot] = Actor(partial(self._programs[verb], holder, now, self.grace))
         clock = ", by a clock that is an hour ahead" if skew else ""
         return f"{slot} starts to {verb}{clock}"
 
@@ -162,7 +172,7 @@ class State:
         for number in range(3):
             self.world.now += 3 * HOUR
             before = _lasting(self.world)
-            actor = Actor(partial(PROGRAMS["archive"], f"clean {number}", self.world.now, self.grace))
+            actor = Actor(partial(self._programs["archive"], f"clean {number}", self.world.now, self.grace))
             while actor.next is not None:
                 yield f"clean run {number + 1} {actor.next.name}"
                 actor.step(self.world)
@@ -193,25 +203,26 @@ class Failure:
     """A schedule that breaks a promise."""
 
     grace: int
+    is_online: bool
     events: list[Event]
     wrong: str
     story: list[str]
 
 
-def repeat(events: Sequence[Event], grace: int = 0) -> Failure | None:
+def repeat(events: Sequence[Event], grace: int = 0, *, is_online: bool = False) -> Failure | None:
     """Lets the events of a schedule happen, those that can. Returns what fails."""
-    state, done, story = State(grace), list[Event](), list[str]()
+    state, done, story = State(grace, Scope(is_online=is_online)), list[Event](), list[str]()
     for event in events:
         if (line := state.happen(event)) is None:
             continue
         done.append(event)
         story.append(line)
         if wrong := next(broken_now(state.world), None):
-            return Failure(grace, done, wrong, story)
+            return Failure(grace, is_online, done, wrong, story)
     for line in state.finish():
         story.append(line)
         if line.startswith(WRONG):
-            return Failure(grace, done, line, story[:-1])
+            return Failure(grace, is_online, done, line, story[:-1])
     return None
 
 
@@ -221,7 +232,8 @@ def shortest(failure: Failure) -> Failure:
     while size:
         at, before = 0, failure
         while at < len(failure.events):
-            found = repeat(failure.events[:at] + failure.events[at + size :], failure.grace)
+            fewer = failure.events[:at] + failure.events[at + size :]
+            found = repeat(fewer, failure.grace, is_online=failure.is_online)
             if found is not None and found.wrong.split()[0] == kind:
                 failure = found
             else:
@@ -244,8 +256,11 @@ class Course(NamedTuple):
     @classmethod
     def by(cls, chooser: random.Random) -> Course:
         """Returns a random one."""
-        verbs = [it for it in PROGRAMS if it == "archive" or chooser.random() < 0.3]
-        scope = Scope(tuple(verbs), chooser.choice(((0,), (0, HOUR))), holds=chooser.random() < 0.3)
+        share = chooser.choice((0, 0, 0.3))  # mostly, runs alone have enough to do
+        verbs = [it for it in PROGRAMS if it == "archive" or chooser.random() < share]
+        is_online = chooser.random() < 0.2
+        skews, verbs = chooser.choice(((0,), (0, HOUR))), list(ONLINE) if is_online else verbs
+        scope = Scope(tuple(verbs), skews, holds=chooser.random() < 0.3, is_online=is_online)
         rarely = {it: chooser.choice((0.2, 1, 3)) for it in ("start", "kill", "late", "arrive", "tick")}
         return cls(chooser.choice(GRACES), scope, {"step": 3, "write": 0.5, "hold": 0.3, **rarely})
 
@@ -267,11 +282,11 @@ def random_schedule(seed: int, depth: int, keys: set[int] | None = None) -> Fail
         if keys is not None:
             keys.add(hash(state.key()))
         if wrong := next(broken_now(state.world), None):
-            return Failure(state.grace, events, wrong, story)
+            return Failure(state.grace, state.scope.is_online, events, wrong, story)
     for line in state.finish():
         story.append(line)
         if line.startswith(WRONG):
-            return Failure(state.grace, events, line, story)
+            return Failure(state.grace, state.scope.is_online, events, line, story)
     return None
 
 

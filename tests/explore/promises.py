@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.explore.world import Doc, World, counting, shown
+from tests.explore.world import Doc, World, counting, in_archive, shown
 
 
 def broken_now(world: World) -> Iterator[str]:
@@ -20,7 +20,7 @@ def broken_now(world: World) -> Iterator[str]:
         if (other := first.setdefault((doc.id, doc.born), doc)) is not doc:
             yield f"counts twice: {shown(other)}, and {shown(doc)}"
     kept = {it for (kind, _), docs in world.store.items() if kind in ("file", "kept") for it in docs}
-    for doc in world.archived - kept:
+    for doc in world.archived - kept - in_archive(world.db):
         if (doc.id, doc.born) not in world.erasing:
             yield f"no longer kept: {shown(doc)}"
 
@@ -42,8 +42,11 @@ def broken_at_rest(world: World) -> Iterator[str]:
         for doc in docs if kind in ("file", "kept") else ():
             if (doc.id, doc.born) in world.erased:
                 yield f"not erased: {shown(doc)}, in the {kind} of {name}"
+    held = {it.id for it in world.docs.values() if it.day in frozen}
+    copies = world.archived | in_archive(world.db)
+    later = {it.day for it in copies if it.id in held}  # told once the hold is released
     found = counting(world.db, world.store)
     for day, summary in world.db.of("summary").items():
         there = frozenset(number for it in found if it.day == day for number in it.readings)
-        if there != summary.readings:
+        if there != summary.readings and day not in later:
             yield f"day {day} has readings {sorted(there)}, and its summary {sorted(summary.readings)}"

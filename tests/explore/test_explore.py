@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.explore.__main__ import LIMITS, explored
 from tests.explore.explorer import random_schedule, shortest
 from tests.explore.put_back import FAULTS, put_back
 
@@ -21,3 +22,15 @@ def test_a_fault_of_the_past_is_found(name: str) -> None:
         least = shortest(found)
     assert least.wrong.split()[0] == found.wrong.split()[0]
     assert len(least.events) <= 15, least.story
+
+
+def test_no_schedule_of_few_turns_breaks_one() -> None:
+    levels = list(exhaustive(3, Scope(("archive",), (0,), (1,), holds=False, most=LIMITS)))
+    assert [failure for *_, failure in levels] == [None] * 3
+    assert levels[-1][1] > 500
+
+
+@pytest.mark.proof
+def test_no_schedule_of_thousands_breaks_one() -> None:
+    failures = [it.wrong for found, _ in explored(10_000, 100, 1) for it in found]
+    assert failures == []

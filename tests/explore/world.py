@@ -179,10 +179,19 @@ class World:
             self.touch(doc.day)
         self.gone -= frozenset(added)
         for kind, name in changes:
-            if kind == "receipt" and changes[kind, name].state in ("open", "closed"):
+            if kind in ("into", "merging"):
+                self.archived |= in_archive(self.db)
+            elif kind == "receipt" and changes[kind, name].state in ("open", "closed"):
                 self.archived |= frozenset(self.store.get(("file", name), ()))
             elif kind == "summary":
                 self.rolled |= changes[kind, name].readings
+        if ("online", 0) in self.db:  # a copy goes where a live bucket contains it
+            live = self.docs
+            self.archived = frozenset(
+                it
+                for it in self.archived
+                if it.id not in live or live[it.id].born != it.born or not it.readings <= live[it.id].readings
+            )
         return True
 
     def erase(self, identity: int) -> None:
@@ -200,7 +209,7 @@ class World:
             self.gone |= {doc}
         if any(doc.day in days for days in self.db.of("hold").values()):
             self.broken.append(f"deleted though it is held: {shown(doc)}")
-        if not any(doc in docs for name, docs in self.registered()):
+        if doc not in self.db.get(("into", doc.id), ()) and not any(doc in it for _, it in self.registered()):
             self.broken.append(f"deleted without a copy: {shown(doc)}")
         if not doc.readings <= self.rolled:
             self.broken.append(f"deleted before its windows were rolled up: {shown(doc)}")
@@ -218,9 +227,27 @@ def shown(doc: Doc) -> str:
     return f"{doc.id} (state {doc.rev}, day {doc.day}, readings {readings})"
 
 
+def in_archive(db: Frozen) -> frozenset[Doc]:
+    """Returns all buckets that an online archive has, and those that are kept beside it."""
+    beside = (it for kind in ("into", "version") for docs in db.of(kind).values() for it in docs)
+    return frozenset([*(it.doc for it in db.of("merging").values()), *beside])
+
+
+def counting_online(db: Frozen) -> list[Doc]:
+    """Returns all buckets that count, live and archived in an online archive."""
+    live, found = db.of("doc"), db.of("into")
+    units = [docs[0] if len(docs) == 1 else docs for docs in found.values()]
+    may_be_live = [("copied", name) in db for name in found]
+    archived = list(found.values())
+    indices = decisions.counting(list(zip(found, units, strict=True)), may_be_live, live)
+    return [*live.values(), *(it for i in indices for it in archived[i])]
+
+
 def counting(db: Frozen, store: Frozen) -> list[Doc]:
     """Returns all buckets that count, live and archived, as readers find them. One that counts twice is there
     twice."""
+    if ("online", 0) in db:
+        return counting_online(db)
     live = db.of("doc")
     found: list[Doc] = list(live.values())
     receipts = {name: it for name, it in db.of("receipt").items() if it.state in ("open", "closed")}

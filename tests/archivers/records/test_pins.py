@@ -221,15 +221,16 @@ class RolledUp:
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
+        self.left: list[tuple[int, int]] = []  # those that copies are about to leave
 
     def __call__(self, start_ms: int, end_ms: int, *, force: bool = False, leaving: bool = False) -> bool:
-        assert not (force or leaving)
-        self.ranges.append((start_ms, end_ms))
+        assert not force
+        (self.left if leaving else self.ranges).append((start_ms, end_ms))
         return True
 
     def of(self, cycle: Cycle) -> list[tuple[datetime, datetime]]:
         """What one run does."""
-        self.ranges = []
+        self.ranges, self.left = [], []
         assert cycle.run(through=LAST_MS, rolled_up=self).deleted == 0
         return [(as_date(start), as_date(end - 1)) for start, end in self.ranges]
 
@@ -269,6 +270,7 @@ def test_what_a_changed_one_no_longer_holds_is_rolled_up(
     for changed in (shorter, {key: before[key] for key in shorter}):
         source.update_one({"_id": before["_id"]}, {"$set": changed})
         assert rolled_up.of(cycle) == [(times[0], times[-1])]
+        assert len(rolled_up.left) == (1 if changed is shorter else 0)
 
 
 @pytest.mark.in_turn(1)
