@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.explore.__main__ import LIMITS, explored
-from tests.explore.explorer import random_schedule, shortest
+from tests.explore.explorer import Scope, exhaustive, random_schedule, shortest
 from tests.explore.put_back import FAULTS, put_back
 
 
