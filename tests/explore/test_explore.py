@@ -31,6 +31,7 @@ def test_no_schedule_of_few_turns_breaks_one() -> None:
 
 
 @pytest.mark.proof
+@pytest.mark.process
 def test_no_schedule_of_thousands_breaks_one() -> None:
     failures = [it.wrong for found, _ in explored(10_000, 100, 1) for it in found]
     assert failures == []
