@@ -8,7 +8,7 @@ ARGS   ?=
 BRIEF  := not proof and not soak
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test proof explore lint bench soak clean
+.PHONY: help demo quick test proof explore lint bench docs soak clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE  # each worker of pytest would compile all tests anew
@@ -39,6 +39,10 @@ lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+docs: $(VENV)/docs.done  ## the manual as a site in build/site, with pages of reference made of the code
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet $(ARGS)
+	@echo "build/site: $$(find build/site -name '*.html' | wc -l) pages. To read them: $(BIN)/python -m http.server -d build/site"
+
 bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other ways (ARGS="--scale 17M")
 	@$(BIN)/python -m bench $(ARGS)
 
@@ -68,6 +72,11 @@ $(VENV)/bench.done: $(BIN)/python pyproject.toml bucketwise/__init__.py
 	@$(PIP) install --editable '.[bench]'
 	@.ci/system-libraries $(BIN)/python
 	@touch $@ $(VENV)/demo.done
+
+$(VENV)/docs.done: $(BIN)/python pyproject.toml bucketwise/__init__.py
+	@echo "Installing what the site needs into $(VENV); this happens once."
+	@$(PIP) install --editable '.[docs]'
+	@touch $@
 
 $(VENV)/dev.done: $(BIN)/python pyproject.toml bucketwise/__init__.py
 	@echo "Installing what tests and lint need into $(VENV); this happens once."

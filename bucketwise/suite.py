@@ -8,22 +8,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.config.errors import BucketwiseError, UsageError, hide_secrets
+from bucketwise.config.problems import nearest
 from bucketwise.errors import of_code
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.execution import Execution
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.suite import load
 
+if TYPE_CHECKING:
+    from bucketwise.jobs.output.bodies import asking, keeping, proving, running
+
 __all__ = ["Outcome", "PolicyOutcome", "Progress", "Suite"]
 
 Instant = datetime | str
 Series = Mapping[str, object]
+#: What a command tells of a policy: a type of `bucketwise.jobs.output.bodies`.
+Body = TypeVar("Body")
 
 
 @dataclass(frozen=True)
@@ -37,42 +46,45 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class PolicyOutcome:
-    """What a job did for one policy. `exit_code` and `error` as its command has them; the other keys of its
-    JSON are attributes, and items."""
+class PolicyOutcome(Generic[Body]):
+    """What a job did for one policy. `exit_code` and `error` as its command has them. `body`: its JSON, whose
+    type tells the keys; they are attributes and items as well."""
 
     policy: str
     exit_code: int
     error: str | None
-    body: Mapping[str, Any] = field(repr=False)
+    body: Body = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "body" or name not in self.body:
-            raise AttributeError(f"{self.policy} has no {name}; it has {', '.join(self.body)}")
-        return self.body[name]
+        told = self.__dict__.get("body", {})  # there is none while it is unpickled
+        if name not in told:
+            raise AttributeError(f"{self.__dict__.get('policy')} has no {name}; it has {', '.join(told)}")
+        return told[name]
 
     def __getitem__(self, key: str) -> Any:
-        return self.body[key]
+        told: Any = self.body
+        return told[key]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Generic[Body]):
     """What a job did: the JSON of its command. `json` is the whole object; what it has beside the fields of
     this class are attributes as well."""
 
     command: str
     exit_code: int
     now: datetime
-    policies: tuple[PolicyOutcome, ...]
+    policies: tuple[PolicyOutcome[Body], ...]
     error: str | None
     json: Mapping[str, Any] = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "json" or name not in self.json:
-            raise AttributeError(f"{self.command} told no {name}; it told {', '.join(self.json)}")
-        return self.json[name]
+        told = self.__dict__.get("json", {})
+        if name not in told:
+            raise AttributeError(f"{self.__dict__.get('command')} told no {name}; it told {', '.join(told)}")
+        return told[name]
 
-    def __getitem__(self, policy: str) -> PolicyOutcome:
+    def __getitem__(self, policy: str) -> PolicyOutcome[Body]:
         """Returns the outcome of a policy. Raises KeyError."""
         found = {it.policy: it for it in self.policies}
         return found[policy]
@@ -116,21 +128,21 @@ class Suite:
         self._working: set[Stop] = set()
         self._lock = threading.Lock()
 
-    def check(self) -> Outcome:
+    def check(self) -> Outcome[keeping.Check]:
         """Returns what `bucketwise check` finds: would a run work, and would it be safe?"""
         return self._do("check")
 
-    def plan(self, against: str | Path | None = None) -> Outcome:
+    def plan(self, against: str | Path | None = None) -> Outcome[running.Plan]:
         """Returns what `run` would do now, or by another policy file. Changes nothing."""
         return self._do("plan", against=None if against is None else Path(against))
 
-    def run(self, *, allow_large: bool = False) -> Outcome:
+    def run(self, *, allow_large: bool = False) -> Outcome[running.Run]:
         """Rolls up, archives, and expires, for every policy."""
         return self._do("run", allow_large=allow_large)
 
     def rollup(
         self, since: Instant | None = None, until: Instant | None = None, *, restart: bool = False
-    ) -> Outcome:
+    ) -> Outcome[running.Rollup]:
         """Rolls up what is due; a range is rolled up again even where nothing has changed."""
         return self._do("rollup", **_within(since, until), restart=restart)
 
@@ -141,15 +153,15 @@ class Suite:
         *,
         dry_run: bool = False,
         allow_large: bool = False,
-    ) -> Outcome:
+    ) -> Outcome[running.Archive]:
         """Archives what is due, of a range if one is given."""
         return self._do("archive", **_within(since, until), dry_run=dry_run, allow_large=allow_large)
 
-    def audit(self, *, full: bool = False, html: str | Path | None = None) -> Outcome:
+    def audit(self, *, full: bool = False, html: str | Path | None = None) -> Outcome[proving.Audit]:
         """Returns whether every policy is kept: `findings` of each. `html`: also writes a page."""
         return self._do("audit", full=full, html=None if html is None else Path(html))
 
-    def verify(self, since: Instant | None = None, until: Instant | None = None) -> Outcome:
+    def verify(self, since: Instant | None = None, until: Instant | None = None) -> Outcome[proving.Verify]:
         """Reads the archive again, and compares it with its manifests and receipts."""
         return self._do("verify", **_within(since, until))
 
@@ -160,7 +172,7 @@ class Suite:
         until: Instant | None = None,
         series: Series | None = None,
         **options: Any,
-    ) -> Outcome:
+    ) -> Outcome[keeping.Restore]:
         """Brings archived buckets back into a collection as they were. `options`: the others of the command,
         such as `keep_for="7d"`; `dry_run=True` counts what would be restored, and needs no `to`."""
         return self._do("restore", to=to, **_within(since, until), series=_pairs(series), **options)
@@ -171,7 +183,7 @@ class Suite:
         since: Instant | None = None,
         until: Instant | None = None,
         series: Series | None = None,
-    ) -> Outcome:
+    ) -> Outcome[asking.Readings]:
         """Writes the readings of one policy into a Parquet file. For readings in memory, or one batch after
         another, see `bucketwise.scan`."""
         from bucketwise.archivers.reading.formats import Format  # it brings Arrow
@@ -185,7 +197,7 @@ class Suite:
         until: Instant,
         series: Series | None = None,
         **options: Any,
-    ) -> Outcome:
+    ) -> Outcome[asking.Summarize]:
         """Returns statistics of a range, from summaries and, at its edges, readings. `options`: the others of
         the command, such as `percentiles="50,99.9"`."""
         return self._do("summarize", **_within(since, until), series=_pairs(series), **options)
@@ -196,7 +208,7 @@ class Suite:
         until: Instant | None = None,
         series: Series | None = None,
         by: str = "day",
-    ) -> Outcome:
+    ) -> Outcome[asking.Coverage]:
         """Returns where the readings of each day, or hour, are."""
         return self._do("coverage", **_within(since, until), series=_pairs(series), by=by)
 
@@ -206,8 +218,9 @@ class Suite:
             for stop in self._working:
                 stop.request()
 
-    def _do(self, name: str, **options: Any) -> Outcome:
+    def _do(self, name: str, **given_options: Any) -> Outcome[Any]:
         job = load(name)
+        options = _sound_options(job, given_options)
         measured = job.is_measured and not options.get("dry_run")
         given = self._given | {"is_measured": measured}
         with self._stoppable() as stop:
@@ -255,7 +268,23 @@ class _Telling(ProgressDisplay):
             self._tell(Progress(what, count, share))
 
 
-def _outcome(report: Report) -> Outcome:
+def _sound_options(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options as the verb takes them. Raises UsageError for those that it does not."""
+    known = {it.name: it for it in job.options}
+    sound = {}
+    for name, value in given.items():
+        if name not in known:
+            near = nearest(name, known)
+            remedy = f"did you mean {near}?" if near else f"it takes {', '.join(known)}"
+            raise UsageError(f"{job.name} takes no option {name}: {remedy}")
+        try:
+            sound[name] = TypeAdapter(known[name].annotation).validate_python(value)
+        except ValidationError as error:
+            raise UsageError(f"{name}: {value!r}: {error.errors()[0]['msg']}") from None
+    return sound
+
+
+def _outcome(report: Report) -> Outcome[Any]:
     plain = report.plain()
     policies = tuple(
         PolicyOutcome(it["policy"], it["exit_code"], it.get("error"), it) for it in plain["policies"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
 
+from bucketwise.config.errors import UsageError
+from bucketwise.config.problems import nearest
 from bucketwise.config.written import resolved, settings_toml
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
@@ -18,25 +20,44 @@ What = Annotated[
     typer.Argument(metavar="ACTION", help="show: print it as it is read. schema: print its JSON Schema."),
 ]
 
+Command = Annotated[
+    str | None, typer.Argument(metavar="[COMMAND]", help="schema: that of the JSON that this command prints.")
+]
 
-def config(call: Call, action: What) -> Report:
+
+def config(call: Call, action: What, command: Command = None) -> Report:
     """Show the policy file as it is read.
 
     `show`: with the values of the environment, and all defaults; secrets are hidden. With --policy, these
-    policies alone. `schema`: the JSON Schema of policy files, for editors; it needs no file. Connects to
-    nothing.
+    policies alone. `schema`: the JSON Schema of policy files, for editors, or of what a command prints with
+    --json; it needs no file. Connects to nothing.
     """
     if action == "schema":
-        from bucketwise.config.schema import policy_file_schema
-
-        schema = policy_file_schema()
+        schema = _schema(command)
         text = json.dumps(schema, indent=2, ensure_ascii=False)
         return Report(call.command, call.now, [], [Text(text)], extra={"json_schema": schema})
+    if command is not None:
+        raise UsageError(f"config show {command}: only `config schema` takes a command")
     chosen = {it.name: it for it in call.policies}
     settings = call.settings.model_copy(update={"policies": chosen})
     said = resolved(settings)
     text = f"# {settings.path}, with all defaults\n{settings_toml(said)}"
     return Report(call.command, call.now, [], [Text(text)], extra={"config": said})
+
+
+def _schema(command: str | None) -> dict[str, Any]:
+    """Returns the schema of what a command prints; without one, of policy files. Raises UsageError."""
+    if command is None:
+        from bucketwise.config.schema import policy_file_schema
+
+        return policy_file_schema()
+    from bucketwise.jobs.output.schemas import BODIES, output_schema
+
+    if command not in BODIES:
+        near = nearest(command, BODIES)
+        remedy = f"did you mean {near}?" if near else f"there are: {', '.join(BODIES)}"
+        raise UsageError(f"config schema {command}: there is no such command; {remedy}")
+    return output_schema(command)
 
 
 JOB = Job(
@@ -46,5 +67,6 @@ JOB = Job(
         "bucketwise config show",
         "bucketwise config show -p ticks --json",
         "bucketwise config schema > bucketwise.schema.json",
+        "bucketwise config schema run > run.schema.json",
     ),
 )

@@ -9,6 +9,7 @@ import pytest
 
 from bucketwise.jobs.suite import ENTRIES
 from tests.docs.pages import PAGES, blocks, headings
+from tests.jobs.output.schemas import undeclared
 from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import Step, after
 
@@ -176,6 +177,7 @@ def test_what_init_prints_is_shown(place: Place) -> None:
     printed = place("init", f"{base}/{place.database.name}?{options}", "ticks", "--json", "-o", "new.toml")
     own = {key: it for key, it in printed.json.items() if key not in _COMMON}
     assert differences(shape(SHOWN["init"]), shape(own), "init") == [], printed
+    assert undeclared(printed.json) == []
 
 
 @after("run")
@@ -184,14 +186,18 @@ def test_what_a_query_prints_is_shown(place: Place) -> None:
     printed = place("query", sql, "--json").json
     own = {key: it for key, it in printed.items() if key not in _COMMON - {"policies"}}
     assert own == SHOWN["query"]
-    told = place("query", sql, "--json", "--explain").json["explain"]
+    explained = place("query", sql, "--json", "--explain").json
+    told = explained["explain"]
+    assert undeclared(printed) == undeclared(explained) == []
     assert differences(shape(SHOWN["query-explain"]), shape(told), "explain") == [], told
     assert place("query", told["summaries"]["sql"], "--json").json["rows"] == printed["rows"]
 
 
 def test_what_config_prints_is_shown(place: Place) -> None:
     """The page has some of the keys."""
-    printed = place("config", "show", "-p", "ticks", "--json").json["config"]
+    told = place("config", "show", "-p", "ticks", "--json").json
+    assert undeclared(told) == []
+    printed = told["config"]
     shown = SHOWN["config"]["config"]
     assert printed.keys() >= shown.keys()
     assert printed["policies"].keys() == shown["policies"].keys()
@@ -206,6 +212,7 @@ def test_what_advise_and_remodel_print_is_shown(place: Place) -> None:
         printed = place(verb, "ticks", "--json", *options)
         own = {key: it for key, it in printed.json.items() if key not in _COMMON}
         assert differences(shape(SHOWN[verb]), shape(own), verb) == [], printed
+        assert undeclared(printed.json) == []
 
 
 @pytest.mark.parametrize(
@@ -230,3 +237,4 @@ def test_shown_as_printed(place: Place, verb: str) -> None:
         "policies",
     }
     assert differences(shape(SHOWN[verb]), shape(printed.policy("ticks")), verb) == [], printed
+    assert undeclared(printed.json) == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +46,8 @@ def test_the_whole_cycle(place: Place, tmp_path: Path) -> None:
     ran = suite.run().check()
     assert (ran.command, ran.exit_code, [it.policy for it in ran.policies]) == ("run", 0, ["ticks", "iot"])
     assert ran["ticks"].archive["deleted"] == MINUTES
+    assert ran["ticks"].body["archive"]["deleted"] + 1 == MINUTES + 1  # mypy knows it for a number
+    assert pickle.loads(pickle.dumps(ran)) == ran
     assert ran["ticks"]["rollup"]["readings"] == MINUTES * 60
     assert ran.now == datetime(2018, 9, 1, tzinfo=UTC)
     assert place.database.ticks.count_documents({}) == 0
@@ -81,6 +86,12 @@ def test_bad_usage_and_config_raise(untouched: Place, tmp_path: Path) -> None:
         Suite(untouched.config, "ticks")
     with pytest.raises(errors.UsageError, match="is not before"):
         suite_of(untouched).verify("2018-07-01", "2018-06-01")
+    with pytest.raises(errors.UsageError, match="by: 'week'"):
+        suite_of(untouched).coverage(by="week")
+    with pytest.raises(errors.UsageError, match="did you mean keep_for"):
+        suite_of(untouched, "ticks").restore("back", keep_fr="7d")
+    with pytest.raises(errors.UsageError, match="versions: 'newest'"):
+        suite_of(untouched, "ticks").restore("back", versions="newest")
     (tmp_path / "bad.toml").write_text(untouched.config.read_text().replace("value_fields", "value_field"))
     with pytest.raises(errors.ConfigError, match="value_field") as found:
         Suite(tmp_path / "bad.toml").run()
@@ -160,6 +171,18 @@ def test_the_page_as_it_is_written(
     assert (place.folder / "audit.html").exists()
     methods = {it for it in vars(Suite) if not it.startswith("_")}
     assert methods == {it for it in methods if f"`{it}" in page.read_text()}
+
+
+def test_it_brings_no_command_line() -> None:
+    """Nor what one job needs and another one does not."""
+    script = (
+        "import sys, bucketwise; before = set(sys.modules); bucketwise.Suite;"
+        "print('pymongo' in before, sorted(it for it in sys.modules if it.startswith('bucketwise.jobs')))"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert told.startswith("False ")
+    brought = eval(told.removeprefix("False "))
+    assert [it for it in brought if it.split(".")[2:3] not in ([], ["core"], ["output"], ["suite"])] == []
 
 
 def test_the_names_of_the_api() -> None:

@@ -1,0 +1,129 @@
+"""The JSON of commands that prove: verify, drill, audit, receipts and signatures."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+from bucketwise.jobs.output.bodies.common import Day, Finding, Instant, Worth
+
+
+class Damage(TypedDict):
+    """Something in the archive that is not as it was written."""
+
+    code: str
+    place: str
+    message: str
+
+
+class Verify(TypedDict):
+    """What was read again. `bad`: how many parts, manifests or records are not as they must be."""
+
+    parts: int
+    readings: int
+    bad: int
+    damage: list[Damage]
+
+
+class DrilledDay(TypedDict):
+    """A day that was restored into a scratch collection and compared."""
+
+    day: Day
+    commits: int
+    buckets: int
+    equal: int
+    summaries_differing: int
+    drilled_before: Instant | None
+
+
+class Drill(TypedDict):
+    """What a drill has proven."""
+
+    days: int
+    buckets: int
+    equal: int
+    differing: int
+    summaries_differing: int
+    seed: int
+    drilled: list[DrilledDay]
+
+
+class CoverageRun(TypedDict):
+    """Days one after the other that are in the same state."""
+
+    first: Day
+    last: Day
+    days: int
+    state: str
+    readings: int
+
+
+class AuditedCoverage(TypedDict):
+    """Where the readings are. `states`: days in each."""
+
+    states: dict[str, int]
+    runs: list[CoverageRun]
+
+
+class Balance(TypedDict):
+    """Buckets: what was archived, and where it is now. `difference` is 0 where all is accounted for."""
+
+    archived: int
+    in_archive: int
+    online: int
+    waiting: int
+    restored: int
+    erased: int
+    ended: int
+    deleted: int
+    difference: int
+    live: int
+
+
+class Audit(TypedDict):
+    """Whether a policy is kept, and the evidence for it."""
+
+    findings: list[Finding]
+    words: NotRequired[str]
+    settings: NotRequired[str]
+    policy_sha256: NotRequired[str]
+    parts: NotRequired[int]
+    parts_read: NotRequired[int]
+    days: NotRequired[int]
+    coverage: NotRequired[AuditedCoverage | None]
+    months: NotRequired[list[dict[str, Any]] | None]
+    balance: NotRequired[Balance | None]
+    worth: NotRequired[Worth | None]
+    deleted_by_month: NotRequired[list[dict[str, Any]] | None]
+    holds: NotRequired[list[Any]]
+    history: NotRequired[dict[str, Any]]
+    proof: NotRequired[dict[str, Any]]
+    untold: NotRequired[list[Any]]
+
+
+class AuditWhole(TypedDict):
+    """Who audited what, with which version."""
+
+    by: str
+    version: str
+    hosts: str
+    database: str
+    config: str
+    findings: NotRequired[list[Finding]]
+
+
+class Receipts(TypedDict):
+    """Receipts as they are recorded: of deletes, and of what else was removed or placed. `policies`: the
+    policies that they were made under, by SHA-256."""
+
+    deletes: list[dict[str, Any]]
+    policies: dict[str, str]
+
+
+class Sign(TypedDict):
+    """What was signed. `key`: the fingerprint of the key."""
+
+    key: str | None
+    manifests: int
+    receipts: int
