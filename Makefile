@@ -8,7 +8,7 @@ ARGS   ?=
 BRIEF  := not proof and not soak
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test proof explore lint bench docs soak clean
+.PHONY: help demo quick test proof explore lint bench docs release soak clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE  # each worker of pytest would compile all tests anew
@@ -42,6 +42,9 @@ lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 docs: $(VENV)/docs.done  ## the manual as a site in build/site, with pages of reference made of the code
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet $(ARGS)
 	@echo "build/site: $$(find build/site -name '*.html' | wc -l) pages. To read them: $(BIN)/python -m http.server -d build/site"
+
+release: $(VENV)/release.done  ## packages, image, bill of materials and manual in build/release; uploads nothing
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python ops/release.py $(ARGS)
 
 bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other ways (ARGS="--scale 17M")
 	@$(BIN)/python -m bench $(ARGS)
@@ -77,6 +80,11 @@ $(VENV)/docs.done: $(BIN)/python pyproject.toml bucketwise/__init__.py
 	@echo "Installing what the site needs into $(VENV); this happens once."
 	@$(PIP) install --editable '.[docs]'
 	@touch $@
+
+$(VENV)/release.done: $(VENV)/dev.done
+	@echo "Installing what a release needs into $(VENV); this happens once."
+	@$(PIP) install --editable '.[release]'
+	@touch $@ $(VENV)/docs.done
 
 $(VENV)/dev.done: $(BIN)/python pyproject.toml bucketwise/__init__.py
 	@echo "Installing what tests and lint need into $(VENV); this happens once."

@@ -13,11 +13,13 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from bucketwise.jobs import cli
+from bucketwise.jobs.schedule.server import HEALTH
 from tests.docs.pages import ROOT
 from tests.docs.played.test_container import image_environment, last
 from tests.ops.debian import program
 
 OPS = ROOT / "ops"
+SERVICE = "bucketwise-schedule.service"
 INSTALLED = "/opt/bucketwise/bin/bucketwise"
 
 
@@ -35,14 +37,14 @@ def units(tmp_path: Path) -> Path:
     program = tmp_path / "bucketwise"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    for name in ("bucketwise.service", "bucketwise.timer"):
+    for name in ("bucketwise.service", "bucketwise.timer", SERVICE):
         (tmp_path / name).write_text((OPS / name).read_text().replace(INSTALLED, str(program)))
     return tmp_path
 
 
 @pytest.mark.process
 def test_units_are_valid(units: Path) -> None:
-    assert verify(units, "bucketwise.timer", "bucketwise.service") == ""
+    assert verify(units, "bucketwise.timer", "bucketwise.service", SERVICE) == ""
 
 
 @pytest.mark.process
@@ -72,11 +74,36 @@ def test_the_service_runs_what_bucketwise_takes() -> None:
     assert service["SuccessExitStatus"].split() == ["3", "130"]
 
 
+def test_the_service_that_stays_up_runs_what_bucketwise_takes() -> None:
+    service = unit(SERVICE)["Service"]
+    installed, *arguments = shlex.split(service["ExecStart"])
+    assert installed == INSTALLED
+    takes(arguments)
+    assert (service["Type"], service["Restart"]) == ("exec", "on-failure")
+
+
 def test_the_cron_job_runs_what_the_image_takes() -> None:
     (document,) = yaml.safe_load_all((OPS / "cronjob.yaml").read_text())
     assert (document["apiVersion"], document["kind"]) == ("batch/v1", "CronJob")
     assert document["spec"]["concurrencyPolicy"] == "Forbid"
-    pod = document["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    check_pod(document["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+    assert re.fullmatch(r"\S+ \S+ \S+ \S+ \S+", document["spec"]["schedule"])
+
+
+def test_the_deployment_runs_what_the_image_takes() -> None:
+    (document,) = yaml.safe_load_all((OPS / "deployment.yaml").read_text())
+    assert (document["apiVersion"], document["kind"]) == ("apps/v1", "Deployment")
+    assert (document["spec"]["replicas"], document["spec"]["strategy"]["type"]) == (1, "Recreate")
+    template = document["spec"]["template"]
+    assert document["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    check_pod(template["spec"])
+    (container,) = template["spec"]["containers"]
+    assert container["livenessProbe"]["httpGet"]["path"] == HEALTH
+    assert str(container["ports"][0]["containerPort"]) in container["args"]
+
+
+def check_pod(pod: Any) -> None:
+    """It runs as the image's user, with a command line that bucketwise takes, and mounts what it has."""
     user, _, group = last("USER").partition(":")
     assert pod["securityContext"]["runAsUser"] == int(user)
     assert pod["securityContext"]["runAsGroup"] == int(group)
@@ -85,4 +112,3 @@ def test_the_cron_job_runs_what_the_image_takes() -> None:
     mounts = {it["name"]: it["mountPath"] for it in container["volumeMounts"]}
     assert mounts["config"] == str(Path(image_environment()["BUCKETWISE_CONFIG"]).parent)
     assert set(mounts) == {it["name"] for it in pod["volumes"]}
-    assert re.fullmatch(r"\S+ \S+ \S+ \S+ \S+", document["spec"]["schedule"])
