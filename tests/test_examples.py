@@ -84,6 +84,7 @@ def test_it_runs_in_its_orchestrator(place: Place, tmp_path: Path, mongodb_uri: 
         "AIRFLOW_HOME": str(tmp_path / "airflow"),
         "PREFECT_HOME": str(tmp_path / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
         "DAGSTER_DISABLE_TELEMETRY": "yes",
         "BUCKETWISE_CONFIG": str(place.config),
         "MONGODB_URI": mongodb_uri,

@@ -55,6 +55,7 @@ BODIES: dict[str, tuple[type, type]] = {
     "remodel": (Nothing, keeping.RemodelWhole),
     "compact": (running.Compact, Nothing),
     "sign": (proving.Sign, Nothing),
+    "rekey": (proving.Rekey, Nothing),
     "unpin": (keeping.Unpin, Nothing),
     "undelete": (keeping.Undelete, Nothing),
     "publish": (running.Publish, Nothing),

@@ -121,6 +121,12 @@ class Receipts(TypedDict):
     policies: dict[str, str]
 
 
+class Rekey(TypedDict):
+    """How many data keys were wrapped with the first encryption key."""
+
+    rekeyed: int
+
+
 class Sign(TypedDict):
     """What was signed. `key`: the fingerprint of the key."""
 
