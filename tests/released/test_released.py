@@ -33,6 +33,7 @@ def test_it_is_read(
     kept = HERE / version
     shutil.copytree(kept / STORE, tmp_path / STORE)
     for path in (kept / "database").glob("*.bson"):
+        database.create_collection(path.stem)
         if documents := _documents(path):
             database[path.stem].insert_many(documents)
     shutil.copy(kept / POLICY_FILE, tmp_path)
@@ -57,10 +58,8 @@ def test_it_is_read(
     for name in ("ticks", "iot", "rooms"):
         before = _documents(kept / SOURCES / f"{name}.bson")
         assert run("restore", "-p", name, "--to", f"{name}_back").code == 0
-        found = database.get_collection(f"{name}_back", codec_options=RAW).find().sort("_id")
-        assert [it.raw for it in found] == sorted(
-            (it.raw for it in before), key=lambda it: str(bson.decode(it)["_id"]).zfill(4)
-        )
+        found = database.get_collection(f"{name}_back", codec_options=RAW).find()
+        assert sorted(it.raw for it in found) == sorted(it.raw for it in before)
     told = {it["policy"]: it["runs"] for it in run("history").json["policies"]}
     assert {(it["version"], it["exit_code"]) for it in told["ticks"] if it["now_given"] in NOW} == {
         (version, 0)
