@@ -73,16 +73,8 @@ def main() -> int:
             database[name].insert_many(documents)
         environment = {**os.environ, "MONGODB_URI": mongod.uri, "STORE_URL": store.as_uri()}
         for verb, now in (("run", NOW[0]), ("run", NOW[1]), ("verify", NOW[1])):
-            command = [
-                sys.executable,
-                "-m",
-                "bucketwise",
-                verb,
-                "--config",
-                folder / POLICY_FILE,
-                "--now",
-                now,
-            ]
+            named = ["--config", str(folder / POLICY_FILE), "--now", now]
+            command = [sys.executable, "-m", "bucketwise", verb, *named]
             subprocess.run(command, env=environment, check=True)
         for name in sorted(database.list_collection_names()):
             raw = (bson.encode(it) for it in database[name].find())
