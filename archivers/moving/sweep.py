@@ -1,8 +1,7 @@
 """Goes through what has expired, in the order of time, and moves it in commits of bounded size.
 
 Buckets that hold no finite number in a value field, on a whole day of a series that had some, stay: the
-application may have renamed the field, or put something else there. Once that is only in the archive, nobody
-would notice.
+application may have renamed the field, or put something else there, and nobody would notice later.
 """
 
 from __future__ import annotations
