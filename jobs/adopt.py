@@ -19,7 +19,8 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table, printable
+from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
+from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.context import transaction
 
 Reason = Annotated[

@@ -143,4 +143,5 @@ JOB = Job(
         "bucketwise commits -p ticks --since 2018-06-01 --until 2018-07-01 --full",
     ),
     reads_departed=True,
+    answers=True,
 )

@@ -22,6 +22,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
+from bucketwise.jobs.core.known_series import require_known_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
 from bucketwise.jobs.output.grid import Grid
@@ -70,6 +71,7 @@ def coverage_step(series: Selector, by: str) -> Step:
     """Returns the step that tells where each row of the turn's range is."""
 
     def do(turn: Turn) -> StepResult:
+        require_known_series(turn.context, series)
         archived = archive_of(turn.context).evidence
         rows = coverage_of(turn.context, archived, CoverageQuery(turn.within, series, STEPS[by]))
         states = Counter(row.state for row in rows)
@@ -191,4 +193,5 @@ JOB = Job(
         "bucketwise coverage -p ticks --since 2018-06-30 --until 2018-07-01 --by hour --format csv",
     ),
     reads_departed=True,
+    answers=True,
 )

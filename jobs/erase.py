@@ -381,7 +381,8 @@ def erase(
     followers = (*registering(call.settings.lake), *((found.follower(),) if found else ()))
     options = RunOptions(lambda _: within, dry_run=confirm is None, followers=followers)
     results = perform(call, [erase_step(erasure, others, found)], options, policies=[policy])
-    return Report(call.command, call.now, results, [*erase_tables(results), *lake_lines(results)])
+    tables = [*erase_tables(results), *lake_lines(results)]
+    return Report(call.command, call.now, results, tables, is_answer=confirm is None)
 
 
 def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishing | None) -> Step:

@@ -14,7 +14,8 @@ from bucketwise.jobs.core.ledger import Ledger, Run
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number, outcome_table, printable, size
+from bucketwise.jobs.output.tables import instant, number, outcome_table, size
+from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
 
@@ -95,4 +96,5 @@ JOB = Job(
     history,
     examples=("bucketwise history", "bucketwise history -p ticks --limit 100 --json"),
     reads_departed=True,
+    answers=True,
 )

@@ -47,7 +47,8 @@ from bucketwise.jobs.core.subject import Inspector
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, finding_body
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import findings_table, fit_lines, printable
+from bucketwise.jobs.output.tables import findings_table, fit_lines
+from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
 Document = dict[str, Any]
@@ -93,6 +94,7 @@ JOB = Job(
         "bucketwise init mongodb://localhost/market ticks iot --output market.toml",
         "bucketwise init mongodb://localhost/market --output -",
     ),
+    answers=True,
 )
 
 

@@ -22,7 +22,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import printable
+from bucketwise.jobs.output.text import printable
 
 Document = dict[str, Any]
 

@@ -25,6 +25,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.every import NO_STEPS, Steps
 from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.known_series import require_known_series
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, quarantine_body
@@ -83,6 +84,7 @@ def readings(
     grid = _parse_grid(within, steps)
 
     def do(turn: Turn) -> StepResult:
+        require_known_series(turn.context, selector)
         found = _found(turn.context, within, selector, _reach(policy, grid))
         source: RowSource = found
         if grid is not None:
@@ -211,4 +213,5 @@ JOB = Job(
     title="Readings",
     columns=("output", "readings", "quarantined"),
     reads_departed=True,
+    answers=True,
 )

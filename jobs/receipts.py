@@ -14,7 +14,8 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table, printable
+from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
+from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
 
@@ -102,4 +103,5 @@ JOB = Job(
         "bucketwise receipts -p ticks --json",
     ),
     reads_departed=True,
+    answers=True,
 )

@@ -44,7 +44,7 @@ from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.subject import Subject, subject_of
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.output.tables import printable
+from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.context import majority
 
 Document = dict[str, Any]

@@ -23,7 +23,7 @@ from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import printable
+from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.context import transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS
 

@@ -34,6 +34,7 @@ from bucketwise.jobs.core.turn import (
     quarantine_body,
 )
 from bucketwise.jobs.output.closing import run_closing
+from bucketwise.jobs.output.grid import Attention
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, leftover_lines, notes, number, outcome, outcome_table
 from bucketwise.jobs.publish.verb import published
@@ -211,7 +212,7 @@ def missing_lines(results: Sequence[Result]) -> Iterator[Text]:
         for it in result.body.get("rollup", result.body).get("missing", ()):
             lost = f"; {it['lost']:,} stay lost, since their readings are gone" if it["lost"] else ""
             what = f"{it['missing']:,} {it['level']} summaries of {it['since']:%Y-%m} had been removed"
-            yield Text(f"{result.policy}: {what} by somebody{lost}", style="yellow")
+            yield Attention(f"{result.policy}: {what} by somebody{lost}")
 
 
 JOB = Job(

@@ -69,4 +69,5 @@ JOB = Job(
         "bucketwise config schema > bucketwise.schema.json",
         "bucketwise config schema run > run.schema.json",
     ),
+    answers=True,
 )

@@ -92,4 +92,5 @@ def _share(now: int, before: int) -> str:
 JOB = Job(
     stats,
     examples=("bucketwise stats", "bucketwise stats -p ticks --json"),
+    answers=True,
 )

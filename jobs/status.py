@@ -27,7 +27,8 @@ from bucketwise.jobs.core.ledger import Ledger, Repeat
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Document, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import cell, job_table, outcome_table, pause_lines, printable
+from bucketwise.jobs.output.tables import cell, job_table, outcome_table, pause_lines
+from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.progress import NO_GATE, load, rolled_up_through
 from bucketwise.rollups.rolling import quarantine
 
@@ -198,4 +199,5 @@ JOB = Job(
     title="Status",
     columns=("rolled_up_through", "archived_through", "waiting", "pinned", "pinned_until", "quarantined"),
     reads_departed=True,
+    answers=True,
 )

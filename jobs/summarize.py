@@ -19,12 +19,14 @@ from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.every import NO_STEPS, Steps
 from bucketwise.jobs.core.job import SINCE, UNTIL, Job, Series, one_policy, parse_series
+from bucketwise.jobs.core.known_series import require_known_series
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, printable, statistic
+from bucketwise.jobs.output.tables import instant, statistic
+from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.answers import Answer, Question
 from bucketwise.rollups.answers import summarize as summarize_range
 from bucketwise.rollups.calendar.levels import LEVEL_RULES
@@ -93,6 +95,7 @@ def summarize(
         question = Question(within.since, within.until, selector, percents, by_series=shown.by == "series")
         context = turn.context
         check_collections(context.database, policy, context.keys)
+        require_known_series(context, selector)
         through = rolled_up_through(context.database, policy)
         if length is not None:
             asked = GridQuestion(question, length, steps.fill)
@@ -210,4 +213,5 @@ JOB = Job(
         "bucketwise summarize -p iot --since 2018-06-30 --until 2018-07-01 --every 1h --fill previous",
     ),
     reads_departed=True,
+    answers=True,
 )

@@ -85,10 +85,15 @@ def series_query(policy: Policy, series: Series) -> dict[str, Any]:
     }
 
 
+def summary_path(name: str) -> str:
+    """Returns where summaries have a series field."""
+    return "_id.series._id" if name == "_id" else name
+
+
 def summary_query(selector: Selector) -> dict[str, Any]:
     """Returns a query that narrows summaries as far as MongoDB can: it finds all of those series, and maybe
     more."""
-    named = {"_id.series._id" if name == "_id" else name: text for name, text in selector.items()}
+    named = {summary_path(name): text for name, text in selector.items()}
     found = {field: candidates(text) for field, text in named.items()}
     return {field: {"$in": values} for field, values in found.items() if values is not None}
 

@@ -46,7 +46,7 @@ from bucketwise.jobs.core.connect import APPLICATION
 from bucketwise.jobs.core.subject import subject_of
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.output.tables import printable
+from bucketwise.jobs.output.text import printable
 
 Document = dict[str, Any]
 Body = dict[str, Any]

@@ -49,7 +49,8 @@ from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.streams import write_atomically
-from bucketwise.jobs.output.tables import number, printable, size
+from bucketwise.jobs.output.tables import number, size
+from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
 
@@ -376,4 +377,5 @@ JOB = Job(
         "bucketwise advise ticks --scratch advise_scratch --readings 200000 --json",
         "bucketwise advise ticks --shard-keys 'symbol,d;_id:hashed' --shards 4",
     ),
+    answers=True,
 )

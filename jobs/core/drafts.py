@@ -24,7 +24,7 @@ from bucketwise.config.problems import Problem, ProblemReport
 from bucketwise.config.schema import DIRECTIVE
 from bucketwise.config.written import toml_key, toml_value
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.output.tables import printable
+from bucketwise.jobs.output.text import printable
 
 _AFTER = timedelta(days=90)
 

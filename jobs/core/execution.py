@@ -68,6 +68,8 @@ def execute(job: Job, given: dict[str, Any], verb: Callable[[Call], Report]) -> 
             report = execution.run(verb)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # no traceback reaches a user
             report = execution.failed(error)
+        if given.get("quiet") and not (job.answers or given.get("is_dry")):
+            report.hush()
         emit(report, as_json=given.get("json", False))
         execution.measure(report)
         fix_exit_code(report.exit_code)

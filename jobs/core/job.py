@@ -42,7 +42,8 @@ class Job:
     help, and its parameters beside the call are options, or dataclasses of options that belong together.
 
     `title` and `columns`: its table for people, and the keys of the JSON that are columns of it. `rights`:
-    what it does in collections of bucketwise, by their names. `checked` and `audited`: findings that a check
+    what it does in collections of bucketwise, by their names. `answers`: what it prints is what it was asked
+    for, and stays with --quiet. `checked` and `audited`: findings that a check
     and an audit may have because of this job."""
 
     verb: Callable[..., Report]
@@ -53,6 +54,7 @@ class Job:
     is_measured: bool = False  # adds its runs to the metrics
     has_workers: bool = False  # takes --workers and --executor
     reads_departed: bool = False  # also works on a policy that has left the file
+    answers: bool = False
     asks: bool = False  # has a prompt, which --yes answers
     unused: Sequence[str] = ()  # common options that it takes and does not use; its help leaves them out
     rights: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -133,7 +135,9 @@ Now = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print no progress, and nothing where a job finds all well.")
+]
 
 
 Logs = Annotated[
@@ -282,6 +286,7 @@ def command(job: Job) -> Callable[..., int]:
         policies = (*before.get("policy", ()), *after.get("policy", ()))
         merged = before | after | {"policy": policies}
         merged["is_measured"] = job.is_measured and not given.get("dry_run")
+        merged["is_dry"] = bool(given.get("dry_run"))
         merged["arguments"] = _arguments_to_repeat([*own, *working], given)
         merged |= {it.name: given.pop(it.name) for it in (*working, *running)}
         from bucketwise.jobs.core.execution import execute  # it brings the driver, and more

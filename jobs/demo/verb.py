@@ -449,4 +449,5 @@ JOB = Job(
         "bucketwise demo --keep",
         "bucketwise demo --json | jq .sizes",
     ),
+    answers=True,
 )

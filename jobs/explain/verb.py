@@ -28,7 +28,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, archivable_through, hold_body, pick
 from bucketwise.jobs.explain.buckets import ExplainedBucket, ExplainQuery, ExplainResult, explained_buckets
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import printable
+from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
 
@@ -209,4 +209,5 @@ JOB = Job(
         "bucketwise explain -p iot --id 4711 --at 2018-06-30 --json",
     ),
     reads_departed=True,
+    answers=True,
 )

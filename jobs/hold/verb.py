@@ -29,7 +29,7 @@ from bucketwise.jobs.hold.holds import LIST, covers_step, place_step, policies_w
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import printable
+from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.holds import COLLECTION as HOLDS
 from bucketwise.rollups.holds import Hold
 
@@ -113,7 +113,8 @@ def hold(
             _check_covers(call, database, placed)
         # A hold must not have to wait for a run to end, so it takes no lease.
         results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
-    return Report(call.command, call.now, results, [holds_table(results), *holds_closing(results)])
+    tables = [holds_table(results), *holds_closing(results)]
+    return Report(call.command, call.now, results, tables, is_answer=action == "list")
 
 
 def _check_options(action: Action, *, add: bool, reason: str | None) -> None:

@@ -11,6 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bucketwise.jobs.output.text import printable
+
 #: What stands in cells without a value.
 NONE = "–"
 #: Columns of sentences, which may be broken between words.
@@ -137,6 +139,15 @@ def _begin(text: str, width: int) -> str:
     return text[:end]
 
 
+class Attention(Text):
+    """A line on what needs attention, which is printed with --quiet as well."""
+
+    needs_attention = True
+
+    def __init__(self, text: str, style: str = "yellow") -> None:
+        super().__init__(printable(text), style=style)
+
+
 @dataclass
 class Grid:
     """A table for people. Where there is too little room, columns go from the last one on, and those in
@@ -146,6 +157,7 @@ class Grid:
     heads: Sequence[str]
     minor: Collection[str] = ()
     keeps_all: bool = False  # no column may go, also without rows
+    needs_attention: bool = False  # printed with --quiet as well
     rows: list[list[Text]] = field(default_factory=list)
 
     def add_row(self, *cells: str | Text, style: str | None = None) -> None:

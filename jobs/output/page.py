@@ -12,7 +12,8 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from bucketwise.jobs.output.tables import number, printable
+from bucketwise.jobs.output.tables import number
+from bucketwise.jobs.output.text import printable
 
 
 def render(name: str, filters: dict[str, Callable[..., Any]], **variables: Any) -> tuple[str, str]:

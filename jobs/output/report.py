@@ -98,7 +98,8 @@ class Result:
 
 @dataclass
 class Report:
-    """The result of a command. `tables` are what people see; `error` is what kept it from working at all."""
+    """The result of a command. `tables` are what people see; `error` is what kept it from working at all.
+    `is_answer`: what people see is what they asked for, and stays with --quiet."""
 
     command: str | None
     now: datetime
@@ -107,11 +108,17 @@ class Report:
     error: str | None = None
     error_code: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
+    is_answer: bool = False
 
     @property
     def exit_code(self) -> int:
         """Returns the worst exit code of all policies and of the command itself."""
         return worst_exit_code([*(result.exit_code for result in self.results), self.error_code])
+
+    def hush(self) -> None:
+        """Leaves nothing for people but what needs attention, where all is well and nothing was asked."""
+        if self.exit_code == 0 and not self.is_answer:
+            self.tables = [it for it in self.tables if getattr(it, "needs_attention", False)]
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the JSON object of the command."""

@@ -12,8 +12,9 @@ from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.jobs.core import logs
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.output.grid import Grid
+from bucketwise.jobs.output.grid import Attention, Grid
 from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
 
@@ -22,14 +23,6 @@ _HEADS = {
     "bytes": "size", "bytes_before": "size before", "bytes_after": "after",
     "output": "to", "pinned_until": "until",
 }  # fmt: skip
-
-
-def printable(text: str) -> str:
-    """Returns text with escapes for whatever moves a terminal's cursor, changes its colours, or reverses the
-    line."""
-    if text.isprintable():
-        return text
-    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
 
 
 def outcome_table(title: str, *heads: str, minor: Collection[str] = ()) -> Grid:
@@ -109,11 +102,12 @@ def job_table(job: Job, results: Sequence[Result]) -> Grid:
     return table_of(job.title, results, *job.columns, step=job.name)
 
 
-def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
+def findings_table(title: str, findings: Iterable[Body]) -> Grid:
     """Returns findings as a table, a row for each."""
     table = Grid(title, ("severity", "policy", "code", "place", "message"))
     for it in findings:
         severity = Text(it["severity"], style=_STYLES[it["severity"]])
+        table.needs_attention |= it["severity"] != "ok"
         cells = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
         table.add_row(severity, *cells)
     return table
@@ -167,27 +161,24 @@ def leftover_lines(results: Sequence[Result]) -> list[RenderableType]:
         # A bucket that both steps met is shown once.
         bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
         stops = [limit["stops"] for body in bodies if (limit := body.get("limit")) and limit["stops"]]
-        lines += [Text(f"{result.policy}: {it}", style="bold red") for it in stops]
+        lines += [Attention(f"{result.policy}: {it}", "bold red") for it in stops]
         reasons = [it for body in bodies for it in body.get("reasons", [])]
         lines += [Text(f"{result.policy}: {it['count']:,} stay: {it['reason']}") for it in reasons]
-        lines += [
-            Text(f"{result.policy}: {it}", style="yellow") for body in bodies for it in _numberless(body)
-        ]
+        lines += [Attention(f"{result.policy}: {it}") for body in bodies for it in _numberless(body)]
         late_reasons = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
         lines += [Text(f"{result.policy}: late readings: {reason}") for reason in late_reasons]
         missed = [count for body in bodies if (count := body.get("missed"))]
-        lines += [Text(f"{result.policy}: {it:,} {_MISSED}", style="yellow") for it in missed]
+        lines += [Attention(f"{result.policy}: {it:,} {_MISSED}") for it in missed]
         outdated = [count for body in bodies if (count := body.get("outdated"))]
-        lines += [Text(f"{result.policy}: {it:,} {_OUTDATED}", style="yellow") for it in outdated]
+        lines += [Attention(f"{result.policy}: {it:,} {_OUTDATED}") for it in outdated]
         gone = [count for body in bodies if (count := body.get("gone"))]
-        lines += [Text(f"{result.policy}: {it:,} {_GONE}", style="yellow") for it in gone]
+        lines += [Attention(f"{result.policy}: {it:,} {_GONE}") for it in gone]
         found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
-            text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"
-            lines.append(Text(printable(text), style="yellow"))
+            lines.append(Attention(f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"))
         more = max(body.get("quarantined", 0) for body in bodies) - min(len(found), _MOST_QUARANTINED)
         if more > 0:
-            lines.append(Text(f"{result.policy}: {more:,} more quarantined: see --json", style="yellow"))
+            lines.append(Attention(f"{result.policy}: {more:,} more quarantined: see --json"))
     return lines
 
 
@@ -221,8 +212,7 @@ def lake_lines(results: Sequence[Result]) -> Iterator[RenderableType]:
     for result in results:
         body = result.body.get("lake") or {}
         if "error" in body:
-            behind = f"{result.policy}: its Iceberg table is behind: {body['error']}"
-            yield Text(printable(behind), style="yellow")
+            yield Attention(f"{result.policy}: its Iceberg table is behind: {body['error']}")
         elif body.get("added") or body.get("removed"):
             yield lake_line(result.policy, body["added"], body["removed"], body["snapshot"])
 
@@ -236,7 +226,7 @@ def publish_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a line for each policy that a run has published, or could not."""
     bodies = [(it.policy, it.body["publish"]) for it in results if "publish" in it.body]
     return [
-        Text(printable(f"{policy}: not published: {body['error']}"), style="yellow")
+        Attention(f"{policy}: not published: {body['error']}")
         if "error" in body
         else Text(f"{policy}: {body['keys']:,} keys published")
         for policy, body in bodies
@@ -247,14 +237,14 @@ def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a line for each policy that is paused, or whose window is closed. Where a run was cut off,
     the error says so."""
     found = [(it.policy, it.paused or it.body.get("paused")) for it in results if it.error is None]
-    lines = [
-        f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}"
+    paused = [
+        Attention(f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}")
         for policy, it in found
         if it
     ]
     closed = ((it.policy, it.stopped, it.next_window) for it in results)
-    lines += [f"{policy}: {why}; the next one opens {iso(at)}" for policy, why, at in closed if why and at]
-    return [Text(printable(line), style="yellow") for line in lines]
+    lines = [f"{policy}: {why}; the next one opens {iso(at)}" for policy, why, at in closed if why and at]
+    return [*paused, *(Text(printable(line), style="yellow") for line in lines)]
 
 
 def notes(results: Sequence[Result]) -> list[RenderableType]:

@@ -32,7 +32,7 @@ from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.closing import in_future, plan_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import printable
+from bucketwise.jobs.output.text import printable
 from bucketwise.jobs.plan.outcomes import PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
 from bucketwise.jobs.run.verb import RUN, run_tables
 
@@ -409,4 +409,5 @@ JOB = Job(
         "bucketwise plan --against changed.toml",
     ),
     has_workers=True,
+    answers=True,
 )

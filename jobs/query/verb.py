@@ -249,4 +249,5 @@ JOB = Job(
         "bucketwise query --interactive",
     ),
     reads_departed=True,
+    answers=True,
 )

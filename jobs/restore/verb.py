@@ -25,13 +25,15 @@ from bucketwise.config.times import parse_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.connect import Document
 from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.known_series import require_known_series
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table, printable, size
+from bucketwise.jobs.output.tables import job_table, size
+from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
 
@@ -166,6 +168,7 @@ def restore_step(options: RestoreOptions) -> Step:
     """Returns the step that restores what is asked for; the range is that of the turn."""
 
     def do(turn: Turn) -> StepResult:
+        require_known_series(turn.context, options.series)
         report = archive_of(turn.context).restore(replace(options, within=turn.within))
         counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
         missing = [it._asdict() for it in report.missing]

@@ -18,6 +18,7 @@ from bucketwise.jobs.core.job import AllowLarge, Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.closing import run_closing
+from bucketwise.jobs.output.grid import Attention
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes, table_of
 from bucketwise.jobs.publish.verb import published
@@ -77,7 +78,7 @@ def _expiry_lines(results: Sequence[Result]) -> Iterator[Text]:
             yield Text(f"{result.policy}: {count:,} expired summaries stay: held by {hold}")
         for limit in body.get("limits", ()):
             if limit["stops"]:
-                yield Text(f"{result.policy}: {limit['stops']}", style="yellow")
+                yield Attention(f"{result.policy}: {limit['stops']}")
 
 
 _ENDED = {

@@ -79,9 +79,9 @@ def _on_a_terminal(place: Place, typed: tuple[str, ...]) -> str:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, COLUMNS, 0, 0))
     environ = {**os.environ, "MONGODB_URI": place.uri, "TERM": "xterm-256color"}
-    command = [str(Path(sys.executable).with_name("bucketwise")), *typed, "--quiet", "--now", NOW]
+    command = [str(Path(sys.executable).with_name("bucketwise")), *typed, "--now", NOW]
     process = subprocess.Popen(
-        command, cwd=place.folder, env=environ, stdin=follower, stdout=follower, stderr=follower
+        command, cwd=place.folder, env=environ, stdin=follower, stdout=follower, stderr=subprocess.DEVNULL
     )
     os.close(follower)
     printed = b""

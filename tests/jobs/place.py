@@ -10,6 +10,7 @@ from typing import Any
 from bson import encode
 from pymongo.database import Database
 
+from bucketwise.jobs.suite import load
 from tests.jobs.command import CommandLine, Ran
 
 Db = Database[dict[str, Any]]
@@ -64,7 +65,9 @@ class Place:
     command: CommandLine
 
     def __call__(self, verb: str, *arguments: str, now: str | None = NOW) -> Ran:
-        given = [verb, "--quiet", *arguments, *(["--now", now] if now else [])]
+        is_told = "--json" in arguments or load(verb).answers  # with --quiet as well
+        quiet = ["--quiet"] if is_told else []
+        given = [verb, *quiet, *arguments, *(["--now", now] if now else [])]
         return self.command(*given, cwd=self.folder, MONGODB_URI=self.uri)
 
     @property
