@@ -41,7 +41,10 @@ How = Annotated[
 ]
 
 
-def coverage(
+Full = Annotated[bool, typer.Option("--full", help="Print a row for each day or hour, not for each range.")]
+
+
+def coverage(  # noqa: PLR0913  (options of the command line)
     call: Call,
     *,
     since: Since = None,
@@ -49,19 +52,21 @@ def coverage(
     series: Series = None,
     by: ByWhat = "day",
     form: How = "table",
+    full: Full = False,
 ) -> Report:
     """Show where each day is.
 
     Live, archived (in which commit), both, online, only summarised, expired, or a gap; with counts of
-    readings. Manifests and summaries tell what is archived: no part is read.
+    readings, as ranges of days that are alike and as a calendar. Manifests and summaries tell what is
+    archived: no part is read.
     """
     within, selector = call.ranges(since, until), parse_series(series)
     if call.json and form != "table":
         raise UsageError(f"--json prints a report, and --format {form}: other output. Give one of the two")
     # It changes nothing, so it needs no lease: dry.
     results = perform(call, [coverage_step(selector, by)], RunOptions(within, dry_run=True))
-    show = coverage_csv if form == "csv" else coverage_tables
-    return Report(call.command, call.now, results, show(results))
+    tables = coverage_csv(results) if form == "csv" else coverage_tables(results, is_full=full)
+    return Report(call.command, call.now, results, tables)
 
 
 STEPS = {"day": DAY_MS, "hour": HOUR}
@@ -124,12 +129,13 @@ _COUNTED = (
 )  # fmt: skip
 
 
-def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
-    """Returns a strip and a table for each policy."""
+def coverage_tables(results: Sequence[Result], *, is_full: bool) -> list[RenderableType]:
+    """Returns a table and a strip for each policy."""
     shown: list[RenderableType] = []
     for result in results:
         if days := result.body.get("days"):
-            shown += [_table(result.policy, days), *strip(days), _legend(days)]
+            table = _table if is_full else _ranges
+            shown += [table(result.policy, days), *strip(days), _legend(days)]
             if any(it[key] is None for it in days for key in _COUNTED):
                 shown.append(Text("? unknown: neither in manifests nor in summaries"))
         elif "days" in result.body:
@@ -150,6 +156,43 @@ def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:
             expires = iso(it["expires_at"]) if it["expires_at"] else None
             writer.writerow((result.policy, *(it[key] for key in keys), commits, expires))
     return [Text(text.getvalue().removesuffix("\n"))]
+
+
+def _ranges(policy: str, days: Sequence[Body]) -> Grid:
+    """Returns a row for each range of adjoining days, or hours, that are alike."""
+    has_ends = any(it["expires_at"] for it in days)
+    unit = "hours" if "hour" in days[0] else "days"
+    heads = (*(it.replace("_", " ") for it in _COUNTED), "commits", *(["expires"] if has_ends else []))
+    table = Grid(f"Coverage of {policy}", ("from", "to", "state", unit, *heads))
+    for _, some in groupby(days, _likeness):
+        alike = list(some)
+        state = alike[0]["state"]
+        counts = [_together(key, [it[key] for it in alike]) for key in _COUNTED]
+        commits = {commit["commit"] for it in alike for commit in it["commits"]}
+        ends = [it["expires_at"] for it in alike if it["expires_at"]]
+        table.add_row(
+            _name(alike[0]),
+            _name(alike[-1]),
+            Text(state, style=_SHOWN[state][1]),
+            f"{len(alike):,}",
+            *(number(it, "?") for it in counts),
+            f"{len(commits):,}",
+            *([f"{min(ends):%Y-%m-%d}" if ends else ""] if has_ends else []),
+        )
+    return table
+
+
+def _together(key: str, counts: Sequence[int | None]) -> int | None:
+    """Returns a count of all rows of a range; None where one of them is not known."""
+    known = [it for it in counts if it is not None]
+    if len(known) < len(counts):
+        return None
+    return max(known) if key == "held" else sum(known)  # one hold covers many days
+
+
+def _likeness(it: Body) -> tuple[Any, ...]:
+    """Returns what adjoining rows of one range have in common."""
+    return it["state"], *(bool(it[key]) for key in ("pinned", "held", "quarantined", "expires_at"))
 
 
 def _table(policy: str, days: Sequence[Body]) -> Grid:
@@ -189,7 +232,7 @@ JOB = Job(
     coverage,
     examples=(
         "bucketwise coverage",
-        "bucketwise coverage -p ticks --since 2018-06-01 --until 2018-07-01 --series symbol=MDB",
+        "bucketwise coverage -p ticks --since 2018-06-01 --until 2018-07-01 --series symbol=MDB --full",
         "bucketwise coverage -p ticks --since 2018-06-30 --until 2018-07-01 --by hour --format csv",
     ),
     reads_departed=True,

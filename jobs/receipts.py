@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from calendar import monthrange
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, Any
 
+import typer
 from rich.console import RenderableType
+from rich.text import Text
 
 from bucketwise.archivers.records.deletions import legible
 from bucketwise.jobs.core.call import Call
@@ -13,6 +18,7 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
 from bucketwise.jobs.output.text import printable
@@ -20,14 +26,18 @@ from bucketwise.jobs.output.text import printable
 Body = dict[str, Any]
 
 
-def receipts(call: Call, since: Since = None, until: Until = None) -> Report:
+Full = Annotated[bool, typer.Option("--full", help="Print a row for each receipt, not for each range.")]
+
+
+def receipts(call: Call, since: Since = None, until: Until = None, full: Full = False) -> Report:
     """List what has been deleted.
 
-    Each delete has a receipt: what went, when, under which policy, and where it is now. --since and --until
-    are about when it was deleted.
+    Each delete has a receipt: what went, when, under which policy, and where it is now. Consecutive deletes
+    of a month are one row, and a calendar shows the days. --since and --until are about when it was deleted.
     """
     results = perform(call, [RECEIPT_LIST], RunOptions(call.ranges(since, until), dry_run=True))
-    return Report(call.command, call.now, results, [receipts_table(results)])
+    tables = [receipts_table(results)] if full else ranges_of(results)
+    return Report(call.command, call.now, results, [*tables, *closing(results, _sum_of(results))])
 
 
 def _receipts(turn: Turn) -> StepResult:
@@ -74,8 +84,78 @@ def event(receipt: Body) -> str:
     return EVENTS[receipt["kind"]].format(**receipt)
 
 
+def ranges_of(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a table of ranges of receipts, and a calendar for each policy."""
+    heads = ("policy", "numbers", "from", "until", "receipts", "buckets", "of", "held by", "by")
+    table = outcome_table("Receipts", *heads, minor=("by", "of"))
+    calendars: list[RenderableType] = []
+    for result in results:
+        found = result.body.get("deletes", [])
+        for _, some in groupby(found, _likeness):
+            alike = list(some)
+            numbers = [it["sequence"] for it in (alike[0], alike[-1])]
+            table.add_row(
+                result.policy,
+                "–".join(dict.fromkeys(map(number, numbers))),
+                *(instant(it["at"]) for it in (alike[0], alike[-1])),
+                f"{len(alike):,}",
+                number(_buckets(alike)),
+                alike[0].get("collection", "–"),
+                _places(alike),
+                _who(alike[0]),
+                outcome(result),
+            )
+        calendars += _calendar(result.policy, found)
+    return [table, *calendars]
+
+
+def _likeness(it: Body) -> tuple[Any, ...]:
+    """Returns what receipts of one range have in common: deletes of a month, by the same user, from the same
+    collection. An event is a range of its own, with what says the same."""
+    if "buckets" in it and "held_by" in it:
+        return "delete", it["collection"], f"{it['at']:%Y-%m}", _who(it)
+    return it["kind"], it["at"], event(it), _who(it)
+
+
+def _buckets(alike: Sequence[Body]) -> int | None:
+    counts = [it["buckets"] for it in alike if it.get("buckets") is not None]
+    return sum(counts) if counts else None
+
+
+def _places(alike: Sequence[Body]) -> str:
+    places = list(dict.fromkeys(map(_place, alike)))
+    return places[0] if len(places) == 1 else f"{len(places):,} commits"
+
+
+def _place(it: Body) -> str:
+    held = it.get("held_by") or {}
+    return held.get("commit") or held.get("collection") or event(it)
+
+
+def _calendar(policy: str, found: Sequence[Body]) -> Iterator[Text]:
+    """Yields a line for each month that has receipts, with a letter for each day."""
+    days = defaultdict[Any, set[str]](set)
+    for it in found:
+        days[it["at"].date()].add("D" if _likeness(it)[0] == "delete" else "e")
+    for month, some in groupby(sorted(days), lambda it: (it.year, it.month)):
+        letters = {it.day: "D" if "D" in days[it] else "e" for it in some}
+        last = monthrange(*month)[1]
+        shown = "".join(letters.get(day, "·") for day in range(1, last + 1))
+        yield Text(f"{policy}  {month[0]:04}-{month[1]:02}  {shown}")
+    if days:
+        yield Text("D deletes  e other events")
+
+
+def _sum_of(results: Sequence[Result]) -> str:
+    found = [it for result in results for it in result.body.get("deletes", ())]
+    gone = [it for it in found if _likeness(it)[0] == "delete"]
+    if not found:
+        return "nothing has been deleted"
+    return f"{counted(len(found), 'receipt')}; {counted(_buckets(gone) or 0, 'bucket')} deleted"
+
+
 def receipts_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `receipts` prints: a row for each receipt."""
+    """Returns a row for each receipt."""
     table = outcome_table(
         "Receipts",
         *("policy", "number", "at", "done at", "by", "from", "buckets", "held by"),
@@ -83,10 +163,8 @@ def receipts_table(results: Sequence[Result]) -> RenderableType:
     )
     for result in results:
         for it in result.body.get("deletes", []):
-            held = it.get("held_by") or {}
-            place = held.get("commit") or held.get("collection") or event(it)
             when = (number(it["sequence"]), instant(it["at"]), instant(it.get("done_at")), _who(it))
-            what = (it.get("collection", "–"), number(it.get("buckets")), place)
+            what = (it.get("collection", "–"), number(it.get("buckets")), _place(it))
             table.add_row(result.policy, *when, *what, outcome(result))
     return table
 
@@ -100,6 +178,7 @@ JOB = Job(
     receipts,
     examples=(
         "bucketwise receipts -p ticks --since 2018-09-01",
+        "bucketwise receipts -p ticks --full",
         "bucketwise receipts -p ticks --json",
     ),
     reads_departed=True,

@@ -311,8 +311,11 @@ def test_what_people_see(place: Place) -> None:
         ]
         assert cells[-2].split() == [commit["commit"] for commit in row["commits"]]
         assert cells[-1] == ""
-    table = place("coverage", "--by", "hour", "--since", "2014-02-14", "--until", "2014-02-15").out
-    assert "2014-02-14 23h" in table
+    day = ("--by", "hour", "--since", "2014-02-14", "--until", "2014-02-15")
+    assert "2014-02-14 22h" in place("coverage", "--full", *day).out
+    ranges = place("coverage", *day).out
+    assert "2014-02-14 23h" in ranges and "2014-02-14 22h" not in ranges
+    assert shown.count("\n") < len(rows)
 
 
 def test_commits_are_those_whose_manifests_hold_the_day(place: Place) -> None:

@@ -234,8 +234,10 @@ def test_holds_that_were_changed_or_taken_out_are_found(place: Place) -> None:
 def test_coverage_and_explain_tell_of_holds(place: Place) -> None:
     added(place, "--series", "symbol=MDB", *SECOND_HOUR)
     added(place, "--since", "2018-06-30T01:30", name="second")
+    other = {"symbol": "OTHER", "d": START + timedelta(days=40), "p": {"0": 1.5}}
+    place.database.ticks.insert_one(other)
     rows = place("coverage", "-p", "ticks", "--by", "hour", "--json").policy("ticks")["days"]
-    assert [it["held"] for it in rows] == [0, 2, 1]
+    assert [it["held"] for it in rows[:3]] == [0, 2, 1]
     of_other = ("--series", "symbol=OTHER", "--since", "2018-06-30", "--until", "2018-07-01")
     rows = place("coverage", "-p", "ticks", "--by", "hour", "--json", *of_other).policy("ticks")["days"]
     assert [it["held"] for it in rows] == [0, 1] + [1] * 22
