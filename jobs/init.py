@@ -35,8 +35,10 @@ from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.drafts import (
+    FROM_ENVIRONMENT,
     config_text,
     draft_policy,
+    is_free_of_secrets,
     like_siblings,
     policy_names,
     without_overflows,
@@ -45,6 +47,7 @@ from bucketwise.jobs.core.fit import fit_body
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.subject import Inspector
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, finding_body
+from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import findings_table, fit_lines
@@ -83,7 +86,8 @@ def init(call: Call, uri: URI, collections: Collections = None, *, output: Outpu
         )
     mongodb = mongodb_at(call, uri)
     target = None if str(output) == "-" else free(output)
-    return survey(call, mongodb, collections or [], target)
+    typed = uri if is_free_of_secrets(uri) else FROM_ENVIRONMENT
+    return survey(call, (mongodb, typed), collections or [], target)
 
 
 JOB = Job(
@@ -139,14 +143,16 @@ def init_tables(
         model = Text(_model_name(guess), style="" if is_told else "yellow")
         seen = printable(guess.evidence[0])
         table.add_row(Text(printable(guess.collection)), model, str(len(_questions(guess))), Text(seen))
+    asked_of = sum(line.startswith("# ?") for line in text.splitlines())
     findings = [*general, *(it for result in results for it in result.body["findings"])]
     count = sum(it.policy is not None and not it.asked for it in guesses)
     asked = [it.collection for it in guesses if it.asked]
     named = "" if str(output) == "bucketwise.toml" else f" --config {shlex.quote(str(output))}"
     policies = "1 policy" if count == 1 else f"{count:,} policies"
     lines: tuple[str, ...] = (
-        f"{output}: {policies}. Answer the lines that begin with `# ?`, and look at the others.",
-        "The URI is not in the file: it may hold a password. Set it in the environment: export MONGODB_URI=…",
+        f"{output}: {policies}, {counted(asked_of, 'question')}. Answer the lines that begin with `# ?`, and "
+        "look at the others.",
+        *([_SECRET] if FROM_ENVIRONMENT in text else []),
         "Make the directory that store.url names (mkdir), or name another place.",
         f"Then: bucketwise check{named}, and bucketwise plan{named}",
     )
@@ -160,6 +166,11 @@ def init_tables(
         *fit_lines(results, is_full=True),
         *(Text(printable(it)) for it in lines),
     ]
+
+
+_SECRET = (
+    "The URI is not in the file: it may hold a password. Set it in the environment: export MONGODB_URI=…"
+)
 
 
 def _model_name(guess: Guess) -> str:
@@ -221,15 +232,16 @@ def free(output: Path) -> Path:
     return output
 
 
-def survey(call: Call, mongodb: MongoDB, names: Sequence[str], output: Path | None) -> Report:
+def survey(call: Call, at: tuple[MongoDB, str], names: Sequence[str], output: Path | None) -> Report:
     """Looks at collections, checks the policies for them, and writes these to the file; without one, to
-    stdout. Raises UsageError if there is nothing to write."""
+    stdout. `at`: MongoDB, and the URI that the file names. Raises UsageError if there is nothing to write."""
+    mongodb, typed = at
     with connect.connect(mongodb) as client:
         database = client[mongodb.database]
         guesses = _guesses(call, database, names)
         place = (output or DEFAULT_PATH).absolute()
         store = (place.parent / f"{mongodb.database}-archive").as_uri()
-        text = config_text(guesses, mongodb.database, store, iso(call.now.replace(microsecond=0)))
+        text = config_text(guesses, (typed, mongodb.database), store, iso(call.now.replace(microsecond=0)))
         if all(it.policy is None for it in guesses):
             seen = "; ".join(f"{it.collection}: {'; '.join(it.evidence)}" for it in guesses)
             raise UsageError(

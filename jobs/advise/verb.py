@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,6 +46,7 @@ from bucketwise.jobs.advise.shard_keys import DEFAULT_SHARDS, ShardOptions, shar
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.subject import Subject, subject_of
+from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report
@@ -91,6 +93,7 @@ def advise_on(call: Call, name: str, options: AdviseOptions) -> Report:
         if options.candidates and len(part.exact):
             with scratch_database(database, options.scratch) as scratch:
                 body |= _candidates(scratch, part, body, call)
+            body["recommendation"] = recommended(body)
             body["candidates"].append(_with_archive(body, hot))
     report = Report(call.command, call.now, [], advice_lines(body), None, 0, body)
     if options.html is not None:
@@ -135,6 +138,7 @@ def _body(
         "findings": [it._asdict() for it in found],
         "candidates": [],
         "summaries": None,
+        "recommendation": None,
     }
 
 
@@ -179,6 +183,28 @@ def _with_archive(body: Body, hot: float) -> Body:
     }
 
 
+#: A model that takes less by so much is worth a rewrite.
+_LEAST_SAVING = 0.2
+
+
+def recommended(body: Body) -> Body | None:
+    """Returns the model that takes the least bytes of data and indexes, where that is a fifth less than
+    today's at least; None where no model does."""
+    now, name = body["current"], body["collection"]
+    if now["data_bytes"] is None or now["index_bytes"] is None:
+        return None
+    before = now["data_bytes"] + now["index_bytes"]
+    sizes = {
+        it["model"]: it["data_bytes"] + it["index_bytes"] for it in body["candidates"] if not it["unfit"]
+    }
+    best = min(sizes, key=sizes.__getitem__, default=None)
+    if best is None or sizes[best] > before * (1 - _LEAST_SAVING):
+        return None
+    into = f"{name}_{best.replace('-', '_')}"
+    command = shlex.join(["bucketwise", "remodel", name, "--to", best, "--into", into])
+    return {"model": best, "bytes": sizes[best], "bytes_now": before, "command": command}
+
+
 QUERIES = ("last", "hour", "day", "month")
 
 
@@ -190,7 +216,25 @@ _HEADS = [
 
 def advice_lines(body: Body) -> list[RenderableType]:
     """Returns what `advise` prints."""
-    return [Text(printable(it)) for it in _head(body)] + [_findings(body), *_candidate_tables(body)]
+    return [Text(printable(it)) for it in _head(body)] + [
+        _findings(body),
+        *_candidate_tables(body),
+        Text(printable(_recommendation(body))),
+    ]
+
+
+def _recommendation(body: Body) -> str:
+    """Returns the last line: what to do."""
+    found = len(body["findings"])
+    first = f"see to the {counted(found, 'finding')} above" if found else ""
+    if (it := body["recommendation"]) is not None:
+        less = 1 - it["bytes"] / it["bytes_now"]
+        takes = (
+            f"{it['model']} takes {size(it['bytes'])} instead of {size(it['bytes_now'])} ({less:.0%} less)"
+        )
+        return f"Recommendation: {f'{first}; then ' if first else ''}{takes}: `{it['command']}`"
+    tried = "; no model that was tried takes a fifth less" if body["candidates"] else ""
+    return f"Recommendation: {f'{first}, and ' if first else ''}keep {body['model']}{tried}"
 
 
 def _head(body: Body) -> list[str]:

@@ -18,6 +18,7 @@ from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Example
 from bucketwise.config.checks.names import check_targets
 from bucketwise.config.checks.policy import check_policy
+from bucketwise.config.errors import hide_secrets
 from bucketwise.config.models import LAYOUT_KEYS, fields_of, layout_of
 from bucketwise.config.policies import Archive, Policy, Rollup
 from bucketwise.config.problems import Problem, ProblemReport
@@ -156,8 +157,25 @@ _STORE = (
 _AFTER_OFFLINE = "How long are raw documents needed in MongoDB?"
 
 
-def config_text(guesses: Iterable[Guess], database: str, store: str, written: str) -> str:
-    """Returns the policy file. `store`: URL of the archive; `written`: when, for people."""
+#: What the policy file says where the URI may hold a secret.
+FROM_ENVIRONMENT = "${MONGODB_URI}"
+
+
+def is_free_of_secrets(uri: str) -> bool:
+    """Returns whether a URI as it was typed may be written to a file: it has neither a user nor an option
+    that may be a secret."""
+    options = uri.partition("?")[2].casefold()
+    return "@" not in uri and hide_secrets(uri) == uri and not any(it in options for it in _SECRET_OPTIONS)
+
+
+_SECRET_OPTIONS = ("password", "authmechanismproperties", "token")
+
+
+def config_text(guesses: Iterable[Guess], at: tuple[str, str], store: str, written: str) -> str:
+    """Returns the policy file. `at`: the URI that it names, and the database; `store`: URL of the archive;
+    `written`: when, for people."""
+    uri, database = at
+    why = "  # from the environment: it may hold a password" if uri == FROM_ENVIRONMENT else ""
     guesses = list(guesses)
     lines = [
         DIRECTIVE,
@@ -165,7 +183,7 @@ def config_text(guesses: Iterable[Guess], database: str, store: str, written: st
         *_comment("A line that begins with `# ?` is a question that they did not answer."),
         "",
         "[mongodb]",
-        'uri = "${MONGODB_URI}"  # from the environment: it may hold a password',
+        *(f"{line}{why}" for line in _key("uri", uri)),
         *_key("database", database),
         "",
         "[store]",

@@ -424,7 +424,7 @@ def _kept(stage: Stage, program: str) -> list[str]:
     in_the_way = [name for name in (PATH_VARIABLE, *OVERRIDES.values()) if os.environ.get(name)]
     return [
         "",
-        f"MongoDB   {stage.mongod.uri}, database demo",
+        f"MongoDB   {stage.mongod.uri.replace('/?', '/demo?')}",
         f"Policies  {stage.call.config}",
         f"Archive   {stage.folder}/store",
         f"Audit     {stage.folder}/audit.html",

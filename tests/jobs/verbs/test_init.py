@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -25,7 +26,7 @@ from tests.jobs.place import Db, Place
 
 Document = dict[str, Any]
 T0 = datetime(2026, 1, 5, 10, tzinfo=UTC)
-HEAD = '[mongodb]\nuri = "${MONGODB_URI}"'
+HEAD = "[mongodb]\nuri = "
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_first_file(bare: Place) -> None:
     ran = init(bare)
     assert (ran.code, ran.err) == (0, "")
     text = bare.config.read_text()
-    assert text.count(HEAD) == 1 and bare.uri not in text
+    assert text.count(HEAD) == 1
     assert 'model = "slots"  # 180 of 180 sampled documents: 60 slots under "p": 10,800 readings' in text
     found = tomllib.loads(text)
     ticks, iot = found["policies"]["ticks"], found["policies"]["iot"]
@@ -69,9 +70,11 @@ def test_a_first_file(bare: Place) -> None:
     assert (iot["model"], iot["time_field"], iot["series_fields"]) == ("reading", "at", ["sensor"])
     assert [it["archive"]["delete"] for it in (ticks, iot)] == [False, False]
     assert "# ? How long" in text
+    assert f"{len(re.findall('(?m)^# [?]', text))} questions" in ran.out
+    assert found["mongodb"]["uri"] == at(bare)  # as it was typed
     for fragment in (
         "bucketwise.toml: 2 policies",
-        "export MONGODB_URI",
+        " questions. Answer the lines that begin with `# ?`",
         "bucketwise check, and bucketwise plan",
     ):
         assert fragment in ran.out

@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from bucketwise.buckets.inferring.fields import Notes
 from bucketwise.buckets.inferring.guess import Guess
 from bucketwise.config.load import settings_in
 from bucketwise.config.models import make_policy
-from bucketwise.jobs.core.drafts import config_text, draft_policy, policy_names
+from bucketwise.jobs.core.drafts import config_text, draft_policy, is_free_of_secrets, policy_names
 from tests.jobs.place import NOW
 
 paths = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
@@ -36,7 +37,7 @@ def test_any_text_comes_back_from_the_file(fields: list[str], collection: str, n
     )
     guess = draft_policy(Guess(collection, policy, [note], notes), "market", ())
     guesses = [guess, Guess(collection, reasons=[note])]
-    found = tomllib.loads(config_text(guesses, "market", "file:///x", NOW))
+    found = tomllib.loads(config_text(guesses, ("${MONGODB_URI}", "market"), "file:///x", NOW))
     if guess.policy is None:
         assert "policies" not in found
         return
@@ -45,7 +46,9 @@ def test_any_text_comes_back_from_the_file(fields: list[str], collection: str, n
         text.replace("${", "$${") for text in (collection, array, series)
     )
     settings = settings_in(
-        config_text(guesses, "market", "file:///x", NOW), Path("x"), {"MONGODB_URI": "mongodb://h"}
+        config_text(guesses, ("${MONGODB_URI}", "market"), "file:///x", NOW),
+        Path("x"),
+        {"MONGODB_URI": "mongodb://h"},
     )
     read = settings.policies["it"]
     keys = ("collection", "series_fields", "value_fields", "samples_field", "sum_fields")
@@ -57,3 +60,18 @@ def test_policies_have_names_of_their_own(collections: list[str]) -> None:
     names = policy_names(collections)
     assert list(names) == collections and len(set(names.values())) == len(collections)
     assert all(re.fullmatch("[A-Za-z0-9_-]{1,64}", it) for it in names.values())
+
+
+@pytest.mark.parametrize(
+    ("uri", "is_written"),
+    [
+        ("mongodb://db1,db2/market?replicaSet=rs0", True),
+        ("${PRODUCTION}", True),
+        ("mongodb://me:hunter2@db1/market", False),
+        ("mongodb://me@db1/market", False),
+        ("mongodb://db1/market?tlsCertificateKeyFilePassword=x", False),
+        ("mongodb://db1/market?authMechanismProperties=AWS_SESSION_TOKEN:x", False),
+    ],
+)
+def test_a_uri_is_written_as_it_was_typed_unless_it_may_hold_a_secret(uri: str, is_written: bool) -> None:
+    assert is_free_of_secrets(uri) == is_written
