@@ -16,7 +16,8 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table, size
+from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
+from bucketwise.jobs.output.text import size
 
 Body = dict[str, Any]
 #: With more commits, the table has a row a month.

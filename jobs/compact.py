@@ -53,7 +53,7 @@ def _compact_as_asked(turn: Turn, options: CompactOptions) -> StepResult:
     return StepResult(asdict(act(options)))
 
 
-COMPACT = Step("compact", _compact, by_present=True, preconditions=OF_REWRITERS)
+COMPACT = Step("compact", _compact, by_present=True, preconditions=OF_REWRITERS, weight=0.2)
 
 
 COMPACT_ALL = replace(COMPACT, do=_compact_all, by_present=False)

@@ -6,6 +6,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
@@ -44,15 +45,24 @@ How = Annotated[
 Full = Annotated[bool, typer.Option("--full", help="Print a row for each day or hour, not for each range.")]
 
 
-def coverage(  # noqa: PLR0913  (options of the command line)
+@dataclass(frozen=True)
+class Shown:
+    """The options that say how rows are shown."""
+
+    by: ByWhat = "day"
+    form: How = "table"
+    full: Full = False
+
+
+_USUAL = Shown()
+
+
+def coverage(
     call: Call,
-    *,
     since: Since = None,
     until: Until = None,
     series: Series = None,
-    by: ByWhat = "day",
-    form: How = "table",
-    full: Full = False,
+    shown: Shown = _USUAL,
 ) -> Report:
     """Show where each day is.
 
@@ -61,11 +71,13 @@ def coverage(  # noqa: PLR0913  (options of the command line)
     archived: no part is read.
     """
     within, selector = call.ranges(since, until), parse_series(series)
-    if call.json and form != "table":
-        raise UsageError(f"--json prints a report, and --format {form}: other output. Give one of the two")
+    if call.json and shown.form != "table":
+        raise UsageError(
+            f"--json prints a report, and --format {shown.form}: other output. Give one of the two"
+        )
     # It changes nothing, so it needs no lease: dry.
-    results = perform(call, [coverage_step(selector, by)], RunOptions(within, dry_run=True))
-    tables = coverage_csv(results) if form == "csv" else coverage_tables(results, is_full=full)
+    results = perform(call, [coverage_step(selector, shown.by)], RunOptions(within, dry_run=True))
+    tables = coverage_csv(results) if shown.form == "csv" else coverage_tables(results, is_full=shown.full)
     return Report(call.command, call.now, results, tables)
 
 

@@ -14,8 +14,8 @@ from bucketwise.jobs.core.ledger import Ledger, Run
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number, outcome_table, size
-from bucketwise.jobs.output.text import printable
+from bucketwise.jobs.output.tables import instant, number, outcome_table
+from bucketwise.jobs.output.text import printable, size
 
 Body = dict[str, Any]
 

@@ -14,7 +14,8 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Follower, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import outcome, outcome_table, size
+from bucketwise.jobs.output.tables import outcome, outcome_table
+from bucketwise.jobs.output.text import size
 
 Body = dict[str, Any]
 

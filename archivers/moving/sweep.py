@@ -464,9 +464,10 @@ class Sweep:
         self._work.check()
         if not len(buckets := self._still_movable(self._without_duplicates(buckets), first, last)):
             return
-        readings = buckets.readings  # before they are handed over, and forgotten
+        readings, size = buckets.readings, buckets.batch.size  # before they are handed over, and forgotten
         self._archiver.move(buckets)
         self._work.progress("archived readings", readings, self._done)
+        self._work.progress("archived bytes", size)
 
     def _still_movable(self, buckets: BucketSet, first: int, last: int) -> BucketSet:
         """Returns the buckets that go; together they cover first to last. Reports why the others stay."""

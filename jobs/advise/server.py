@@ -33,7 +33,7 @@ from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.subject import Subject
-from bucketwise.jobs.output.tables import size
+from bucketwise.jobs.output.text import size
 
 Document = dict[str, Any]
 

@@ -51,8 +51,8 @@ from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.streams import write_atomically
-from bucketwise.jobs.output.tables import number, size
-from bucketwise.jobs.output.text import printable
+from bucketwise.jobs.output.tables import number
+from bucketwise.jobs.output.text import printable, size
 
 Body = dict[str, Any]
 

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from bucketwise.jobs.output.tables import size
+from bucketwise.jobs.output.text import size
 
 Body = dict[str, Any]
 

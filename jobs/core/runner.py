@@ -168,6 +168,7 @@ class Runner:
         """Runs a policy if it `is_wanted`, which is asked once the lease is held. Returns None, and does
         nothing, where it is not."""
         result = Result(policy.name, has_window=self.is_pausable)
+        self.progress.steps = {it.name: it.weight for it in self.steps}
         try:
             self.stop.check()
             if not self.is_now_given and any(step.by_present for step in self.steps):

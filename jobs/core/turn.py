@@ -106,6 +106,7 @@ def _untold(_turn: Turn) -> Document | None:
 class Step:
     """One step of a verb. `done_so_far`: returns the counts of what it had done when it was stopped, or
     failed; None where that is not known. `by_present`: what it does depends on what time it is.
+    `weight`: the share of time that it takes beside the other steps.
     `follows_changes`: it looks for all that has changed since it was done last. `preconditions`: without
     these it is not begun."""
 
@@ -115,6 +116,7 @@ class Step:
     by_present: bool = False
     follows_changes: bool = False
     preconditions: Sequence[Precondition] = ()
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)

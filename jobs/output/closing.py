@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.output.tables import size
+from bucketwise.jobs.output.text import duration, size
 
 Body = dict[str, Any]
 #: What a plan calls what a run calls otherwise.
@@ -72,8 +72,21 @@ def plan_closing(results: Sequence[Result]) -> list[Text]:
         *_some(figures.of("archive", "deleted"), "delete {}", "bucket"),
         *_some(figures.expired, "expire {}", "summary"),
     ]
-    what = f"a run would {', '.join(would)}" if would else "a run would find nothing to do"
+    what = "a run would find nothing to do"
+    if would:
+        what = f"a run would {', '.join(would)}{_estimated(figures)}"
     return closing(results, f"{what}. Nothing was changed")
+
+
+def _estimated(figures: _Figures) -> str:
+    """Returns what it would take by the last runs of the policies, as far as these tell."""
+    sizes = {"added to the archive": "bytes", "removed": "removed_bytes"}
+    told = [
+        f"about {size(count)} {what}" for what, key in sizes.items() if (count := figures.of("estimate", key))
+    ]
+    seconds = figures.of("estimate", "seconds")
+    told += [f"about {duration(seconds)}"] if seconds else []
+    return f"; by the last runs {', '.join(told)}" if told else ""
 
 
 def in_future(table: Grid) -> Grid:

@@ -14,7 +14,7 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.output.grid import Attention, Grid
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.output.text import printable
+from bucketwise.jobs.output.text import printable, size
 
 Body = dict[str, Any]
 
@@ -62,18 +62,6 @@ def number(value: int | None, none: str = "–") -> str:
 def instant(value: Any) -> str:
     """Returns an instant as text; a dash for none."""
     return "–" if value is None else iso(value)
-
-
-def size(count: int | None) -> str:
-    """Returns bytes as text, in the unit that suits them."""
-    if count is None:
-        return "–"
-    scaled, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
-        if scaled < 1000:
-            break
-        scaled /= 1000
-    return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
 
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}

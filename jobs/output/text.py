@@ -1,6 +1,8 @@
-"""Text that is safe to print."""
+"""Text for people: escapes, sizes, durations."""
 
 from __future__ import annotations
+
+import math
 
 
 def printable(text: str) -> str:
@@ -9,3 +11,23 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
+
+
+def size(count: int | None) -> str:
+    """Returns bytes as text, in the unit that suits them."""
+    if count is None:
+        return "–"
+    scaled, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
+        if scaled < 1000:
+            break
+        scaled /= 1000
+    return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration as people say it: such as 45 s, 12 min, 3 h 20 min."""
+    if seconds < 60:
+        return f"{math.ceil(seconds)} s"
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

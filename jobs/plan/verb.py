@@ -33,6 +33,7 @@ from bucketwise.jobs.output.closing import in_future, plan_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
+from bucketwise.jobs.plan.estimate import ESTIMATE
 from bucketwise.jobs.plan.outcomes import PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
 from bucketwise.jobs.run.verb import RUN, run_tables
 
@@ -380,7 +381,10 @@ def plan(call: Call, *, against: Against = None) -> Report:
             raise UsageError("--against: it takes neither --workers nor --executor")
         return _compare(call, against)
     open_executor = call.open_executor()
-    results = perform(call, RUN, RunOptions(dry_run=True, open_executor=open_executor))
+    results = perform(call, [*RUN, ESTIMATE], RunOptions(dry_run=True, open_executor=open_executor))
+    for it in results:
+        if "estimate" in it.body:
+            it.body["estimate"] = it.body["estimate"]["pace"].estimate(it.body)
     return Report(call.command, call.now, results, plan_tables(results))
 
 

@@ -32,8 +32,8 @@ from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
-from bucketwise.jobs.output.tables import print_tables, report_quarantined, size
-from bucketwise.jobs.output.text import printable
+from bucketwise.jobs.output.tables import print_tables, report_quarantined
+from bucketwise.jobs.output.text import printable, size
 
 if TYPE_CHECKING:
     from bucketwise.jobs.query.engine import Engine, ExplainedQuery, ViewRead

@@ -32,8 +32,8 @@ from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table, size
-from bucketwise.jobs.output.text import printable
+from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.output.text import printable, size
 
 Body = dict[str, Any]
 

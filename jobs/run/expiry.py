@@ -47,7 +47,7 @@ def _expire(turn: Turn) -> StepResult:
     return StepResult(body | {"limits": limits}, HaltedError.exit_code if would_stop else 0)
 
 
-EXPIRY = Step("expiry", _expire, by_present=True)
+EXPIRY = Step("expiry", _expire, by_present=True, weight=0.1)
 
 
-ARCHIVE_EXPIRY = Step("archive_expiry", _end, by_present=True)
+ARCHIVE_EXPIRY = Step("archive_expiry", _end, by_present=True, weight=0.1)

@@ -12,7 +12,7 @@ from bucketwise.jobs.advise.verb import advice_lines, recommended
 
 def body(*others: tuple[str, int, str | None], findings: int = 0) -> dict[str, Any]:
     found = {"code": "c", "field": None, "message": "m", "cost": "c", "remedy": "r"}
-    tried = [
+    tried: list[dict[str, Any]] = [
         {
             "model": name,
             "data_bytes": data,

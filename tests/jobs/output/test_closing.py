@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from bucketwise.jobs.core.ledger import Run
 from bucketwise.jobs.output.closing import closing, counted, in_future, plan_closing, run_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Measures, Result
+from bucketwise.jobs.plan.estimate import Pace
 from tests.jobs.place import MINUTES, Place
 
 ROLLED = {"hourly": {"written": 3}, "daily": {}, "readings": 1200}
@@ -69,6 +73,30 @@ def test_a_plan_is_in_the_future() -> None:
     table = in_future(Grid("Archive", ("policy", "buckets", "deleted", "hourly written", "outcome")))
     assert table.title == "Would be archived"
     assert list(table.heads) == ["policy", "buckets", "to delete", "hourly to write", "outcome"]
+
+
+def test_a_plan_is_estimated_by_the_last_runs() -> None:
+    at = datetime(2018, 9, 1, tzinfo=UTC)
+
+    def run(seconds: int, code: int | None = 0, **counts: int) -> Run:
+        ended = at + timedelta(seconds=seconds)
+        steps = {"rollup": {"readings": counts["readings"]}, "archive": counts}
+        return Run("r", "run", "p", at, ended, code, "done", steps, None, "1", 1, at)
+
+    small = {"readings": 100, "buckets": 10, "deleted": 10, "bytes": 200, "removed_bytes": 5_000}
+    much = {"readings": 900, "buckets": 90, "deleted": 90, "bytes": 1_800, "removed_bytes": 45_000}
+    planned = {"rollup": {"readings": 0}, "archive": {"readings": 5_000, "buckets": 500, "deleted": 400}}
+    pace = Pace.of([run(10, **small), run(90, **much), run(9_000, 1, **much)])
+    assert pace.estimate(planned) == {"seconds": 250.0, "bytes": 10_000, "removed_bytes": 200_000}
+    nothing = {"seconds": None, "bytes": None, "removed_bytes": None}
+    assert Pace.of([run(10, **small)]).estimate(planned) == nothing  # too little to tell
+    (line,) = plan_closing([Result("p", 0, {**planned, "estimate": pace.estimate(planned)})])
+    assert line.plain == (
+        "1 policy: a run would archive 500 buckets, delete 400 buckets; by the last runs about 10.0 kB added "
+        "to the archive, about 200.0 kB removed, about 5 min. Nothing was changed"
+    )
+    (line,) = plan_closing([Result("p", 0, {**planned, "estimate": nothing})])
+    assert "by the last runs" not in line.plain
 
 
 @pytest.mark.process

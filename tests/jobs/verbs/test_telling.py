@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -56,9 +57,9 @@ def test_it_is_told_which_policy_it_is_and_why_it_waits(
         progress("archived readings", 5000)
     assert capsys.readouterr().err.splitlines() == [
         "[2/3] ticks: archive",
-        "[2/3] ticks: archive: 5,000 archived readings; waits: db2 is 11 s behind",
-        "[2/3] ticks: archive: 10,000 archived readings",
-        "[2/3] ticks: archive: 10,000 archived readings",
+        "[2/3] ticks: archive: 5,000 archived readings (250/s); waits: db2 is 11 s behind",
+        "[2/3] ticks: archive: 10,000 archived readings (250/s)",
+        "[2/3] ticks: archive: 10,000 archived readings (250/s)",
     ]
 
 
@@ -95,7 +96,7 @@ def test_it_is_told_how_long_the_rest_will_take(
         "x: 10 things; 3 %, about 5 min left",
         "x: 20 things; 7 %, about 5 min left",
         "x: 30 things; 10 %, about 5 min left",
-        "x: 30 things, 1 parts; 1 %, about 17 min left",
+        "x: 30 things, 1 parts; 10 %, about 6 min left",
         "x: 30 things, 3 parts",
     ]
 
@@ -115,8 +116,35 @@ def test_it_is_told_how_long_the_rest_will_take(
 )
 def test_an_estimate(elapsed: float, share: float | None, told: str | None) -> None:
     estimate = Estimate(50.0)
-    estimate.update("things", share, 50.0 + elapsed)
+    estimate.update(share)
     assert estimate.left(50.0 + elapsed) == told
+
+
+def test_the_estimate_of_a_run_is_one_and_never_goes_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two policies, with two steps each; the second one takes a quarter of the time."""
+    at = 1000.0
+    monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: at)
+    progress = ProgressDisplay(quiet=False)
+    progress.steps = {"archive": 3.0, "expiry": 1.0}
+    for number, policy in enumerate(("a", "b"), start=1):
+        progress.among = number, 2
+        with progress.step("archive", policy):
+            for share in (0.5, 0.25, 0.75):
+                at += 15
+                progress("archived readings", 150, share)
+                progress("archived bytes", 30_000)
+        with progress.step("expiry", policy):
+            at += 15
+            progress("expired summaries", 1)
+        with progress.step("lake", policy):  # what follows has no share
+            at += 15
+            progress("parts", 1)
+    err = capsys.readouterr().err
+    assert "300 archived readings (10/s), 30.0 kB of documents (1.0 kB/s); 19 %, about 3 min left" in err
+    told = [int(it) for it in re.findall(r"(\d+) %, about", err)]
+    assert told == [19, 19, 28, 38, 38, 38, 38, 50, 69, 69, 78, 88, 88, 88, 88]
 
 
 def on_a_terminal(quiet: bool) -> str:
