@@ -15,8 +15,7 @@ from bucketwise.config.times import format_duration
 from bucketwise.jobs.audit import drawings
 from bucketwise.jobs.audit.balance import MOST
 from bucketwise.jobs.output.page import render
-from bucketwise.jobs.output.tables import size
-from bucketwise.jobs.output.text import printable
+from bucketwise.jobs.output.text import printable, size
 
 _UNITS = {"y": "year", "w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import pymongo
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -23,12 +26,13 @@ from bucketwise.jobs.core.failures import failure_of
 from bucketwise.jobs.core.ledger import COMPLETED, RUNNING, SCHEDULED, Ledger, Run
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.core.runner import WINDOW_OVER
-from bucketwise.jobs.core.turn import Document, pick
+from bucketwise.jobs.core.turn import Document
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import size
+from bucketwise.jobs.output.text import size
 from bucketwise.jobs.schedule.scheduler import Service
 from bucketwise.jobs.schedule.server import HEALTH, Pages, Response
+from bucketwise.jobs.schedule.timeline import HEIGHT, MOST_RUNS, WIDTH, chart, run_body, with_trends
 from bucketwise.jobs.status import UNTOLD, command, failed
 
 Body = dict[str, Any]
@@ -149,7 +153,7 @@ class LastAnswer:
 @dataclass
 class Board:
     """The page of the service. `place` returns how far a policy is and never raises. `config`: the path
-    given by --config."""
+    given by --config. `audit_page`: what `audit --html` writes."""
 
     service: Service
     database: Database[Document]
@@ -157,6 +161,7 @@ class Board:
     place: Callable[[Policy], Result]
     config: Path | None
     metrics_file: Path | None
+    audit_page: Path | None = None
     _last_answer: LastAnswer = field(default_factory=LastAnswer)
     #: By policy: when it was looked at, after which run, and what was seen.
     _places: dict[str, tuple[datetime, str | None, Body]] = field(default_factory=dict)
@@ -167,9 +172,41 @@ class Board:
     def answer(self, *, stays: bool = False) -> Response:
         """Returns the page. `stays`: a browser does not load it anew by itself."""
         page, policy = self._page(stays=stays)
-        policy = f"{policy}; frame-ancestors 'none'"
-        headers = {"Content-Security-Policy": policy} | ({} if stays else {"Refresh": str(EVERY)})
-        return Response(page.encode(), "text/html; charset=utf-8", headers=headers)
+        return _html(page.encode(), policy, {} if stays else {"Refresh": str(EVERY)})
+
+    def answer_of(self, policy: Policy) -> Response:
+        """Returns the page of one policy. MongoDB is asked for its runs with one command."""
+        self._refresh()
+        last_answer, now, runs = self._last_answer, clock.current(), list[Run]()
+        failing = last_answer.failing and last_answer.failing[1]
+        if failing is None:
+            try:
+                with pymongo.timeout(WAIT):
+                    runs = Ledger(self.database).last_runs(policy.identity, MOST_RUNS)
+            except Exception as error:  # noqa: BLE001  # the page says so
+                failing = failure_of(error, self.service.hosts).message
+        drawn = chart(runs)
+        body = {
+            "failing": failing,
+            "state": self._policy(policy, self._state_of(policy, last_answer), now),
+            "runs": with_trends([run_body(it) for it in runs]),
+            "chart": None if drawn is None else asdict(drawn),
+            "has_audit": self.audit_page is not None,
+        }
+        report = Report("schedule", now, extra=body).plain()
+        page, security = render("policy.html", _FILTERS, it=report, width=WIDTH, height=HEIGHT)
+        return _html(page.encode(), security, {})
+
+    def audit(self) -> Response:
+        """Returns the page of the last audit, as it lies in its file."""
+        assert self.audit_page is not None
+        try:
+            page = self.audit_page.read_bytes()
+        except OSError as error:
+            text = f"{self.audit_page}: {error.strerror}; `bucketwise audit --html` writes it\n"
+            return Response(text.encode(), status=HTTPStatus.NOT_FOUND)
+        told = _POLICY.search(page)
+        return _html(page, told[1].decode() if told else "default-src 'none'", {})
 
     def _page(self, *, stays: bool) -> tuple[str, str]:
         self._refresh()
@@ -190,9 +227,10 @@ class Board:
             "states": sorted(
                 policies, key=lambda it: [one["severity"] for one in it["troubles"]][:1] or ["z"]
             ),
-            "runs": with_trends([_of_run(it) for it in reversed(runs)])[:_RUNS_SHOWN],
+            "runs": with_trends([run_body(it) for it in reversed(runs)])[:_RUNS_SHOWN],
             "stays": stays,
             "audited": self.metrics_file is not None,
+            "has_audit": self.audit_page is not None,
         }
         return service_page(Report("schedule", now, extra=body).plain())
 
@@ -277,7 +315,7 @@ class Board:
             "waiting": next((it for it in left if it is not None), None),
             "schedule": policy.schedule,
             "next": self.service.next_of(policy.name),
-            "last": _of_run(seen.runs[0]) if seen.runs else None,
+            "last": run_body(seen.runs[0]) if seen.runs else None,
             "audit": {"errors": seen.audit.get("error", 0), "warnings": seen.audit.get("warning", 0)}
             if seen.audit
             else None,
@@ -286,6 +324,18 @@ class Board:
 
 #: The page that a browser does not load anew by itself, as who reads it with a screen reader may want.
 STILL = "/still"
+
+#: The page that the last audit wrote.
+AUDIT = "/audit"
+
+#: The content security policy of a page, in the page itself: no script, and no style but its own.
+_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="(default-src [^"]{1,300})"')
+
+
+def _html(page: bytes, policy: str, headers: Mapping[str, str]) -> Response:
+    """Returns a page that nothing may frame."""
+    security = {"Content-Security-Policy": f"{html.unescape(policy)}; frame-ancestors 'none'"}
+    return Response(page, "text/html; charset=utf-8", headers={**security, **headers})
 
 
 def pages(board: Board, metrics: Metrics) -> Pages:
@@ -298,6 +348,8 @@ def pages(board: Board, metrics: Metrics) -> Pages:
 
     return {
         "/": board.answer,
+        **{f"/policy/{quote(it.name)}": partial(board.answer_of, it) for it in board.policies},
+        **({AUDIT: board.audit} if board.audit_page else {}),
         STILL: partial(board.answer, stays=True),
         "/metrics": lambda: Response(metrics.text(), CONTENT_TYPE_LATEST),
         HEALTH: health,
@@ -309,35 +361,6 @@ def _expired_left(run: Run) -> int | None:
     counts = run.counts.get("archive", run.counts)
     left = counts.get("left") if isinstance(counts, Mapping) else None
     return left if isinstance(left, int) else None
-
-
-def _of_run(run: Run) -> Body:
-    body = pick(run, "policy", "verb", "started", "ended", "outcome", "runs")
-    archived = run.counts.get("archive", run.counts if run.verb == "archive" else {})
-    done = archived if isinstance(archived, Mapping) else {}
-    return {
-        **body,
-        "took": None if run.ended is None else (run.ended - run.started).total_seconds(),
-        "documents": done.get("buckets"),
-        "removed": done.get("removed_bytes"),
-        "bytes": done.get("bytes"),
-        "error": (run.error or "").partition("\n")[0],
-        "good": run.exit_code in (None, 0, 3),
-    }
-
-
-def with_trends(runs: Sequence[Body]) -> list[Body]:
-    """Returns runs, the newest first, each with how many times as long it took as the one before of its
-    policy and verb; None where there is none."""
-    found: list[Body] = []
-    before: dict[tuple[str, str], float] = {}
-    for it in reversed(runs):
-        kind, took = (it["policy"], it["verb"]), it["took"]
-        known = before.get(kind)
-        found.append({**it, "trend": took / known if took and known else None})
-        if took:
-            before[kind] = took
-    return found[::-1]
 
 
 _SIZES = ("live_bytes", "index_bytes", "summary_bytes", "store_bytes", "removed_bytes")
@@ -355,7 +378,7 @@ def service_page(state: dict[str, Any]) -> tuple[str, str]:
     broken = [it for it in state["states"] if any(one["severity"] == "error" for one in it["troubles"])]
     return render(
         "service.html",
-        {"span": span, "instant": instant, "size": size, "took": took},
+        _FILTERS,
         it=state,
         broken=broken,
         every=EVERY,
@@ -380,3 +403,6 @@ def span(seconds: float | None) -> str:
         return "–"
     size, unit = next((one for one in _UNITS if seconds >= one[0]), (1, "s"))
     return f"{int(seconds // size)} {unit}" if seconds else "none"
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {"span": span, "instant": instant, "size": size, "took": took}

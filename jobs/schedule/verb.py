@@ -73,6 +73,17 @@ AllowedHosts = Annotated[
 ]
 
 
+AuditPage = Annotated[
+    Path | None,
+    typer.Option(
+        "--audit-page",
+        envvar="BUCKETWISE_AUDIT_PAGE",
+        metavar="FILE",
+        help="The page that `audit --html FILE` writes: served as /audit, and linked.",
+    ),
+]
+
+
 _DRILL = "drill"
 
 
@@ -82,6 +93,7 @@ def schedule(
     metrics_host: Host = "127.0.0.1",
     allow_host: AllowedHosts = None,
     metrics_file: MetricsFile = None,
+    audit_page: AuditPage = None,
 ) -> Report:
     """Stay up and run policies on schedule.
 
@@ -113,7 +125,7 @@ def schedule(
         ]
         notifier = Notifier(call.settings.notify, lambda it: log.warning("not told", reason=it))
         service = Service(tasks, Ledger(database), call.stop, call.hosts, notifier)
-        board = Board(service, database, call.policies, runners.place, call.config, file)
+        board = Board(service, database, call.policies, runners.place, call.config, file, audit_page)
         serving = (
             nullcontext(None)
             if metrics_port is None

@@ -65,8 +65,9 @@ def test_the_pages_of_the_service(place: Place, browser: Browser, axe: str) -> N
         it.page()
         for scheme, width in SCHEMES:
             browser.be(width=width, scheme=scheme)
-            browser.driver.get(f"http://127.0.0.1:{it.port}/")
-            assert violations(browser, axe) == [], (scheme, width)
+            for path in ("/", "/policy/ticks"):
+                browser.driver.get(f"http://127.0.0.1:{it.port}{path}")
+                assert violations(browser, axe) == [], (path, scheme, width)
 
 
 def test_it_finds_what_is_wrong(browser: Browser, axe: str) -> None:

@@ -23,15 +23,16 @@ from bucketwise.jobs.core.ledger import COLLECTION, Run
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.output.tables import size
-from bucketwise.jobs.schedule.board import EVERY, PolicyState, service_page, troubles, with_trends
+from bucketwise.jobs.output.text import size
+from bucketwise.jobs.schedule.board import EVERY, PolicyState, service_page, troubles
 from bucketwise.jobs.schedule.scheduler import TaskRun
+from bucketwise.jobs.schedule.timeline import chart, with_trends
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
 from tests.jobs.page.reports import HOSTILE, text_of
 from tests.jobs.page.served import Served, policies_of, serving
 from tests.jobs.page.test_in_a_browser import _BEYOND, _OVERLAPS, _contrast, _luminance
-from tests.jobs.place import Place
+from tests.jobs.place import START, Place
 from tests.jobs.processes import wait_until
 from tests.jobs.running.test_failed import broken, commands
 from tests.jobs.service.test_schedule import service
@@ -567,3 +568,44 @@ def test_nothing_is_clipped_at_a_desk(it: Served, browser: Browser) -> None:
     browser.driver.get(f"http://127.0.0.1:{it.port}/")
     clipped = "[...document.querySelectorAll('.scroll')].filter(it => it.scrollWidth > it.clientWidth).length"
     assert browser.ask(clipped) == 0
+
+
+@after(run_now)
+def test_a_page_for_each_policy_and_the_last_audit(place: Place) -> None:
+    late = place.database.ticks.find_one() or {"symbol": "MDB", "d": START, "p": {"0": 1.5}}
+    place.database.ticks.insert_one({**late, "_id": "late", "d": START + timedelta(days=1)})
+    assert place("run", "-p", "ticks", now=None).code == 0
+    assert place("audit", "--html", "audit.html", now=None).code == 0
+    with serving(place.database, policies_of(place), audit_page=place.folder / "audit.html") as it:
+        page = it.page()
+        assert 'href="policy/ticks"' in page and 'href="audit"' in page
+        reply, own = it.ask("/policy/ticks")
+        assert reply.status == 200
+        assert "All is well" in own and 'href="../audit"' in own
+        assert text_of(own.partition('id="runs"')[2]).count("done") == 2
+        assert "in MongoDB: " in text_of(own.partition('id="sizes"')[2])
+        reply, audit = it.ask("/audit")
+        assert (reply.status, audit) == (200, (place.folder / "audit.html").read_text())
+        digest = re.findall("style-src '(sha256-[^']+)'", reply.headers["Content-Security-Policy"])
+        assert len(digest) == 1
+        (place.folder / "audit.html").unlink()
+        assert it.ask("/audit")[0].status == 404
+        assert it.ask("/policy/none")[0].status == 404
+
+
+def test_sizes_over_time_are_steps_between_runs() -> None:
+    def run(day: int, data: int, store: int, **more: Any) -> Run:
+        at = NOW + timedelta(days=day)
+        now = {"data_bytes": data, "index_bytes": 0, "summary_bytes": 0, "store_bytes": store}
+        counts = {"worth": {"now": now}} | more
+        return Run("r", "run", "p", at, at, 0, "done", counts, None, "1", 1, at)
+
+    newest_first = [run(4, 50, 40), run(2, 80, 20), run(1, 0, 0, worth=None), run(0, 100, 0)]
+    drawn = chart(newest_first)
+    assert drawn is not None
+    assert [(it.name, it.path, it.first, it.last) for it in drawn.lines] == [
+        ("in MongoDB", "M0 0H300V20H600V50", 100, 50),
+        ("in the archive", "M0 100H300V80H600V60", 0, 40),
+    ]
+    assert (drawn.most, drawn.since, drawn.until) == (100, NOW, NOW + timedelta(days=4))
+    assert chart(newest_first[:1]) is None
