@@ -34,6 +34,7 @@ from bucketwise.jobs.check.verb import OWN_COLLECTIONS
 from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
+from bucketwise.jobs.core.completion import collection_names
 from bucketwise.jobs.core.drafts import (
     FROM_ENVIRONMENT,
     config_text,
@@ -63,7 +64,10 @@ URI = Annotated[
 
 
 Collections = Annotated[
-    list[str] | None, typer.Argument(metavar="[COLLECTION…]", help="Only these collections. Default: all.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[COLLECTION…]", autocompletion=collection_names, help="Only these collections. Default: all."
+    ),
 ]
 
 

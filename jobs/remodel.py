@@ -37,6 +37,7 @@ from bucketwise.config.checks.names import collection_fault, reserved
 from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
 from bucketwise.config.written import layout_fingerprint
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.completion import collection_names
 from bucketwise.jobs.core.drafts import draft_policy, policy_names, policy_text
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.lease import COLLECTION as LEASES
@@ -272,7 +273,12 @@ def counted(counts: dict[str, int]) -> str:
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="COLLECTION", help="The collection to rewrite; it is only read.")
+    str,
+    typer.Argument(
+        metavar="COLLECTION",
+        autocompletion=collection_names,
+        help="The collection to rewrite; it is only read.",
+    ),
 ]
 
 

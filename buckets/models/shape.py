@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.buckets.bson.types import DOUBLE, INT32, INT64, NOTHING, TYPE_NAMES
+from bucketwise.buckets.bson.types import DATE, DOUBLE, INT32, INT64, NOTHING, STRING, TYPE_NAMES
 from bucketwise.buckets.fields.elapsed import ElapsedForm
 from bucketwise.buckets.fields.timeforms import DATES, TimeForm
 from bucketwise.buckets.fields.times import NO_TIME
@@ -179,12 +179,16 @@ def take_all(layout: Layout, parent: Path, path: Path, types: tuple[int, ...], w
     return _of_types(find_all(layout, path), path, types, what)
 
 
+_IF_TEXT = '; text such as 2018-06-30T00:00:00Z is read with time_unit = "iso", in samples sample_time_unit'
+
+
 def _of_types(cell: Cell, path: Path, types: tuple[int, ...], what: str) -> Cell:
     name = ".".join(path)
     for element in cell:
         if element.type not in types:
             wanted = " or ".join(TYPE_NAMES[t] for t in types)
-            raise Breach(name, f"no {what}: {TYPE_NAMES[element.type]} stands where {wanted} is needed")
+            reason = f"no {what}: {TYPE_NAMES[element.type]} stands where {wanted} is needed"
+            raise Breach(name, reason + (_IF_TEXT if element.type == STRING and DATE in types else ""))
     return cell
 
 

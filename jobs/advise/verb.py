@@ -44,6 +44,7 @@ from bucketwise.jobs.advise.server import (
 )
 from bucketwise.jobs.advise.shard_keys import DEFAULT_SHARDS, ShardOptions, shard_keys_of
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.completion import collection_names
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.subject import Subject, subject_of
 from bucketwise.jobs.output.closing import counted
@@ -312,7 +313,10 @@ def advice_page(report: Body) -> str:
     return page
 
 
-Name = Annotated[str, typer.Argument(metavar="COLLECTION", help="The collection to look at.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="COLLECTION", autocompletion=collection_names, help="The collection to look at."),
+]
 
 
 ScratchName = Annotated[

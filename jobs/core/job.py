@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typer.models import OptionInfo, ParameterInfo
 
 from bucketwise.config.amounts import MOST_WORKERS
 from bucketwise.config.errors import UsageError
+from bucketwise.jobs.core.completion import policy_names
 from bucketwise.jobs.core.logs import OPTION, VARIABLE, LogFormat
 
 if TYPE_CHECKING:
@@ -103,18 +103,6 @@ Config = Annotated[
 ]
 
 
-def _policy_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Returns the names of policies that begin so: those of the policy file, if it can be read as TOML."""
-    import tomllib
-
-    given = ctx.params.get("config") or os.environ.get("BUCKETWISE_CONFIG") or "bucketwise.toml"
-    try:
-        names = tomllib.loads(Path(given).read_text("utf-8")).get("policies", {})
-    except (OSError, ValueError):  # a shell has no place for an error
-        return []
-    return [it for it in names if it.startswith(incomplete)]
-
-
 Names = Annotated[
     list[str] | None,
     typer.Option(
@@ -122,7 +110,7 @@ Names = Annotated[
         "-p",
         metavar="NAME",
         help="Run only this policy. Can be repeated.",
-        autocompletion=_policy_names,
+        autocompletion=policy_names,
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -67,7 +68,7 @@ def instant(value: Any) -> str:
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
 
-_MOST_QUARANTINED = 20
+_MOST_QUARANTINED, _MOST_NAMED = 20, 3
 
 
 _MISSED = (
@@ -91,13 +92,17 @@ def job_table(job: Job, results: Sequence[Result]) -> Grid:
 
 
 def findings_table(title: str, findings: Iterable[Body]) -> Grid:
-    """Returns findings as a table, a row for each."""
+    """Returns findings as a table. Those that say the same are one row."""
     table = Grid(title, ("severity", "policy", "code", "place", "message"))
+    same = defaultdict[tuple[Any, ...], list[Body]](list)
     for it in findings:
-        severity = Text(it["severity"], style=_STYLES[it["severity"]])
-        table.needs_attention |= it["severity"] != "ok"
-        cells = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
-        table.add_row(severity, *cells)
+        same[it["severity"], it["policy"], it["code"], it["message"]].append(it)
+    for (severity, policy, code, message), some in same.items():
+        table.needs_attention |= severity != "ok"
+        more = f" (so it is at {len(some):,} places; --json names them)" if len(some) > 1 else ""
+        cells = (policy, code, some[0]["place"], f"{message}{more}")
+        style = _STYLES[severity]
+        table.add_row(Text(severity, style=style), *(Text(printable(it or "–")) for it in cells))
     return table
 
 
@@ -162,12 +167,26 @@ def leftover_lines(results: Sequence[Result]) -> list[RenderableType]:
         gone = [count for body in bodies if (count := body.get("gone"))]
         lines += [Attention(f"{result.policy}: {it:,} {_GONE}") for it in gone]
         found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
-        for key, it in list(found.items())[:_MOST_QUARANTINED]:
-            lines.append(Attention(f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"))
-        more = max(body.get("quarantined", 0) for body in bodies) - min(len(found), _MOST_QUARANTINED)
+        told, count = _by_reason(found)
+        lines += [Attention(f"{result.policy}: {it}") for it in told]
+        more = max(body.get("quarantined", 0) for body in bodies) - count
         if more > 0:
             lines.append(Attention(f"{result.policy}: {more:,} more quarantined: see --json"))
     return lines
+
+
+def _by_reason(found: Mapping[str, Body]) -> tuple[list[str], int]:
+    """Returns a line for each reason why buckets, by `_id`, are quarantined; and of how many they tell."""
+    same = defaultdict[tuple[str, str], list[str]](list)
+    for key, it in found.items():
+        same[it["field"], it["reason"]].append(key)
+    lines, count = list[str](), 0
+    for (field, reason), keys in list(same.items())[:_MOST_QUARANTINED]:
+        count += len(keys)
+        named = ", ".join(keys[:_MOST_NAMED]) + (", …" if len(keys) > _MOST_NAMED else "")
+        number = f"{len(keys):,} quarantined" if len(keys) > 1 else "quarantined"
+        lines.append(f"{number}: _id {named}, {field}: {reason}")
+    return lines, count
 
 
 def _numberless(body: Body) -> list[str]:

@@ -10,6 +10,7 @@ from bucketwise.jobs.core.ledger import Run
 from bucketwise.jobs.output.closing import closing, counted, in_future, plan_closing, run_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Measures, Result
+from bucketwise.jobs.output.tables import findings_table, leftover_lines
 from bucketwise.jobs.plan.estimate import Pace
 from tests.jobs.place import MINUTES, Place
 
@@ -122,3 +123,19 @@ def test_every_verb_ends_with_its_line(place: Place) -> None:
     assert last("check").startswith("A run would work: ")
     assert "buckets were looked at" not in place("check").out
     assert "iot: " in place("check", "--verbose").out
+
+
+def test_the_same_sentence_is_said_once_with_a_count() -> None:
+    broken = [{"id": at, "field": "d", "reason": "no time"} for at in range(5)]
+    other = {"id": "x", "field": "p", "reason": "no number"}
+    result = Result("p", 3, {"quarantine": [*broken, other], "quarantined": 9})
+    assert [str(it) for it in leftover_lines([result])] == [
+        "p: 5 quarantined: _id 0, 1, 2, …, d: no time",
+        'p: quarantined: _id "x", p: no number',
+        "p: 3 more quarantined: see --json",
+    ]
+    same = {"severity": "error", "policy": "p", "code": "quarantined", "message": "no time"}
+    table = findings_table("Audit", [{**same, "place": f"it, _id {at}"} for at in range(4)])
+    assert [[cell.plain for cell in row] for row in table.rows] == [
+        ["error", "p", "quarantined", "it, _id 0", "no time (so it is at 4 places; --json names them)"]
+    ]

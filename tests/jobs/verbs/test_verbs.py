@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bucketwise.jobs.core import lease, ledger
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.rollups import progress
@@ -389,3 +391,19 @@ def test_audit_finds_summaries_whose_readings_are_nowhere(place: Place) -> None:
     assert ran.code == 4
     (finding,) = ran.policy("iot")["findings"]
     assert (finding["code"], finding["place"]) == ("readings-gone", "iot")
+
+
+@pytest.mark.parametrize("words", ["advise t", "remodel t", "init {uri} t"])
+def test_the_shell_completes_collections(untouched: Place, words: str) -> None:
+    """Of the database of the policy file, or of the URI that is typed."""
+    base, _, options = untouched.uri.partition("/?")
+    typed = f"bucketwise {words.format(uri=f'{base}/{untouched.database.name}?{options}')}"
+    asked = {
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+        "_BUCKETWISE_COMPLETE": "complete_bash",
+    }
+    told = untouched.command(cwd=untouched.folder, MONGODB_URI=untouched.uri, **asked)
+    assert told.out.split() == ["ticks"]
+    elsewhere = untouched.command(cwd=untouched.folder, MONGODB_URI="mongodb://127.0.0.1:1", **asked)
+    assert elsewhere.err == ""
