@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -183,7 +184,7 @@ def config_text(guesses: Iterable[Guess], at: tuple[str, str], store: str, writt
         *_comment("A line that begins with `# ?` is a question that they did not answer."),
         "",
         "[mongodb]",
-        *(f"{line}{why}" for line in _key("uri", uri)),
+        f"uri = {json.dumps(uri, ensure_ascii=False)}{why}",  # with its variables as they are
         *_key("database", database),
         "",
         "[store]",
