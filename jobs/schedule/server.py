@@ -163,7 +163,7 @@ def _handler(pages: Pages, hosts: Hosts) -> type[BaseHTTPRequestHandler]:
             if path != HEALTH and not _is_meant(self, hosts):
                 return _FORBIDDEN
             if page is None:
-                there = f"there are {', '.join(pages)}\n"
+                there = f"there are {', '.join(it for it in pages if it.count('/') == 1)}\n"
                 return Response(there.encode(), status=HTTPStatus.NOT_FOUND)
             try:
                 return page()
