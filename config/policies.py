@@ -34,11 +34,11 @@ from bucketwise.config.values import (
     Duration,
     DurationOrForever,
     Fields,
+    Globs,
     InstantText,
     LatestText,
     Limit,
     List,
-    Match,
     PositiveDuration,
     PositiveOrForever,
     Schedule,
@@ -173,7 +173,7 @@ class Rule(Table):
     """A table `rules` of a policy: how long the buckets and summaries of some series stay. What it does not
     name is as the policy says."""
 
-    match: Match
+    match: dict[str, Globs]  # by the name of a series field; all have to match
     after: PositiveOrForever = None
     to: Literal["offline", "online", "none"] | None = None
     retain: RuleRetain | None = None

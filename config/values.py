@@ -136,12 +136,6 @@ def _globs(value: Any) -> Any:
     return texts
 
 
-def _match(value: Any) -> Any:
-    if value == {}:
-        raise InvalidValueError("it matches no series field", 'write such as {site = "lab-*"}')
-    return value
-
-
 def _sound(is_sound: Callable[[Any], object], message: str, remedy: str) -> AfterValidator:
     def check(value: T) -> T:
         if not is_sound(value):
@@ -183,8 +177,6 @@ _VALUE = {"type": ["string", "integer", "boolean"]}
 _SOME_VALUES = {"anyOf": [_VALUE, {"type": "array", "items": _VALUE, "minItems": 1}]}
 #: One glob, or several, of which any may match.
 Globs = Annotated[tuple[str, ...], BeforeValidator(_globs), WithJsonSchema(_SOME_VALUES)]
-#: Globs by the name of a series field; all have to match.
-Match = Annotated[dict[str, Globs], BeforeValidator(_match)]
 Schedule = Annotated[str, _parsed_by(parse_cron)]
 InstantText = Annotated[str, _parsed_by(read_instant), BeforeValidator(as_text)]
 #: An instant, or a duration.

@@ -32,6 +32,9 @@ def check_rules(policy: Policy, report: ProblemReport) -> None:
 
 def _check_match(policy: Policy, rule: Rule, at: Key, report: ProblemReport) -> None:
     known = policy.series_names
+    if not rule.match:
+        fault = Fault("it matches no series field", 'write such as {site = "lab-*"}, or remove the rule')
+        report.add((*at, "match"), fault, rests_on=[(*at, "match", name) for name in known])
     for name in rule.match:
         if name not in known:
             near = nearest(name, known)
