@@ -177,6 +177,7 @@ class CoveredBy(TypedDict):
     verified_at: Instant | None
     drilled_at: Instant | None
     expires_at: Instant | None
+    rule: str | None
 
 
 class CoveredDay(TypedDict):
@@ -199,11 +200,13 @@ class CoveredDay(TypedDict):
 
 
 class Coverage(TypedDict):
-    """Where the readings of each day, or hour, are. `states`: how many there are of each."""
+    """Where the readings of each day, or hour, are. `states`: how many there are of each. `rules`: those of
+    the policy."""
 
     by: Literal["day", "hour"]
     days: list[CoveredDay]
     states: dict[str, int]
+    rules: list[str]
 
 
 class Event(TypedDict):
