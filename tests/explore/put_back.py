@@ -92,6 +92,11 @@ FAULTS = {
         (decisions, "compared", by_id),
         seed=1,
     ),
+    "no-guard": _fault(
+        "transactions of a run that had lost its lease went through",
+        (effects, "guard", lambda _lease, _before: {}),
+        seed=1088,
+    ),
     "moved-counts-twice": _fault(
         "a bucket that moved in its grace counted twice once its newer copy's original had gone",
         (decisions, "with_older_copy", none),
