@@ -29,6 +29,7 @@ from bucketwise.archivers.format.names import DIGITS
 from bucketwise.archivers.records.receipts import CODEC, Receipts, reading
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
+from bucketwise.archivers.stores.copied import copies_of, naming
 from bucketwise.buckets.bson.cursor import uuid_of
 from bucketwise.config.errors import HaltedError
 
@@ -253,6 +254,7 @@ class Markers:
         """Returns the marker of the store, which is made where the store is new to the database. Raises
         HaltedError as `check` does."""
         found = self.check(mine, known)
+        self._check_copies(found)
         return found if found is not None and found == known else self.taken(known)
 
     def check(self, mine: str | None, known: str | None) -> str | None:
@@ -267,6 +269,20 @@ class Markers:
                 "--reason TEXT"
             )
         return found
+
+    def _check_copies(self, found: str | None) -> None:
+        """Raises HaltedError where a copy without which nothing counts is another store."""
+        store = copies_of(self.store)
+        for copy in store.required if store else ():
+            with naming(copy):
+                copy.store.check_there()
+                other = read_marker(copy.store)
+            if other != found:
+                raise HaltedError(
+                    f"policy {self.policy}: copy {copy.name} at {copy.store.url} is not a copy of this "
+                    f"store: its marker {KEY} has the id {other}, and the store's has {found}. Nothing was "
+                    "archived or deleted. A disk may not be mounted: mount it, or correct its url"
+                )
 
     def taken(self, known: str | None) -> str:
         """Returns the marker of the store as it is, remembered from now on. Two runs that make one agree on

@@ -19,13 +19,15 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.copying.changes import catch_up, is_new, note_new, standings
+from bucketwise.archivers.copying.places import copied
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.evidence import Evidence
 from bucketwise.archivers.moving.archive import check_kind
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipt_files import TIME, recorded
-from bucketwise.archivers.stores.base import Missing
+from bucketwise.archivers.stores.base import Missing, StoreError
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import MAX_SKEW, as_text, later
 from bucketwise.config.errors import BucketwiseError, HaltedError, UsageError
@@ -309,6 +311,29 @@ def has_store(context: ArchiveContext) -> Iterator[Problem]:
         yield Problem("store-absent", context.binding.place, error)
 
 
+def has_copies(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where a copy without which nothing counts was not filled, or can't be brought up to
+    what a run that was cut off has left. A run does that first; what waits is asked of the database alone."""
+    store = copied(context)
+    if store is None:
+        return
+    if context.fence:
+        note_new(context)
+    for copy, it in zip(store.copies, standings(context), strict=True):
+        if it.required and it.filled is None and not is_new(context):
+            error = HaltedError(
+                f"policy {context.policy.name}: copy {it.name} at {it.url} is required, and does not have "
+                "what was archived before. Nothing was archived or deleted. Fill it: `bucketwise copy`; or "
+                "write required = false"
+            )
+            yield Problem("copy-unfilled", it.url, error)
+        elif it.required and it.behind and context.fence:
+            try:
+                catch_up(context, store, copy)
+            except (StoreError, HaltedError) as error:
+                yield Problem("copy-behind", it.url, error)
+
+
 def is_ours(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where the archive belongs to another deployment; where nothing is written, also where
     a run would halt at its first write."""
@@ -378,7 +403,7 @@ def has_holds(context: ArchiveContext) -> Iterator[Problem]:
 #: Those of whatever reads the archive. It finds by itself whether what it reads is there.
 OF_READERS: tuple[Precondition, ...] = (is_known, has_one_kind)
 #: Those of whatever works on the archive.
-OF_ARCHIVES: tuple[Precondition, ...] = (*OF_READERS, has_store, has_heads, is_ours)
+OF_ARCHIVES: tuple[Precondition, ...] = (*OF_READERS, has_store, has_copies, has_heads, is_ours)
 #: Those of whatever changes the archive without the source.
 OF_REWRITERS: tuple[Precondition, ...] = (*OF_ARCHIVES, goes_forward)
 #: Those of a run, in the order in which it asks for them, before it rolls up.

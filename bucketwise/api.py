@@ -12,11 +12,13 @@ import pyarrow as pa
 
 from bucketwise.archivers.context import Connections
 from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.records.changes import StoreJournal
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.config.errors import UsageError
 from bucketwise.config.load import load
 from bucketwise.config.policies import Policy, Settings
+from bucketwise.jobs.core import clock
 from bucketwise.jobs.core import connect as mongodb
 from bucketwise.jobs.query.rewriting import read_context
 from bucketwise.jobs.query.tables import readings_reader
@@ -68,10 +70,11 @@ def scan(
 
 def _open(config: str | Path | None) -> tuple[Settings, Connections]:
     settings = load(None if config is None else Path(config), os.environ)
-    store = None if settings.store is None else open_store(settings.store)
     client = mongodb.connect(settings.mongodb)  # closed when nothing refers to it any more
-    keys = Keys.of(settings.store)
-    return settings, Connections(client[settings.mongodb.database], store, keys=keys)
+    database = client[settings.mongodb.database]
+    journal = StoreJournal(clock.current, database)
+    store = None if settings.store is None else open_store(settings.store, journal)
+    return settings, Connections(database, store, keys=Keys.of(settings.store))
 
 
 def _chosen(settings: Settings, names: Sequence[str] | None) -> list[Policy]:

@@ -35,7 +35,7 @@ from bucketwise.config.checks.settings import (
 from bucketwise.config.models import MODELS, POLICY_FIELDS, fields_of, missing
 from bucketwise.config.policies import ModelName, Policy, Settings
 from bucketwise.config.problems import ConfigError, Fault, Key, Problem, ProblemReport, dotted, nearest
-from bucketwise.config.tables import Table, TopLevel
+from bucketwise.config.tables import Store, Table, TopLevel
 
 OVERRIDES: Final[Mapping[Key, str]] = {
     ("mongodb", "uri"): "BUCKETWISE_MONGODB_URI",
@@ -365,7 +365,7 @@ def settings_in(
     check_targets(settings.policies.values(), settings.mongodb.database, report)
     if report.problems:
         raise ConfigError(report.problems)
-    store = settings.store and settings.store.model_copy(update={"url": settings.store.url.removesuffix("/")})
+    store = settings.store and _without_slashes(settings.store)
     lake = settings.lake
     if lake is not None and lake.namespace is None:
         lake = lake.model_copy(update={"namespace": settings.mongodb.database})
@@ -376,6 +376,12 @@ def settings_in(
             for name, it in policies.items()
         }
     return settings.model_copy(update={"store": store, "lake": lake, "policies": policies})
+
+
+def _without_slashes(store: Store) -> Store:
+    """Returns a store whose URLs, and those of its copies, have no slash at their end."""
+    copies = tuple(it.model_copy(update={"url": it.url.removesuffix("/")}) for it in store.copies)
+    return store.model_copy(update={"url": store.url.removesuffix("/"), "copies": copies})
 
 
 def policy_in(text: str, place: str) -> Policy:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, SecretStr
 
 from bucketwise.config.values import (
     CatalogName,
+    CopyName,
     DayOrForever,
     DrilledDays,
     Lag,
@@ -54,16 +55,30 @@ class ObjectLock(Table):
     days: LockDays
 
 
-class Store(Table):
-    """The table `store`: the directory or S3 bucket that holds offline archives."""
+class StorePlace(Table):
+    """A directory or S3 bucket, and how it is reached."""
 
     url: str
     endpoint_url: str | None = None
     region: Region | None = None
+    object_lock: ObjectLock | None = None  # of S3
+
+
+class StoreCopy(StorePlace):
+    """The table `store.copies`: a further store that holds all that the first one does."""
+
+    name: CopyName
+    required: bool = True  # a commit counts once it is there as well
+    lag: Lag = None  # one that is not required is late when it is further behind; None: never
+
+
+class Store(StorePlace):
+    """The table `store`: the directory or S3 bucket that holds offline archives."""
+
     signing_key: Secrets = ()  # the first signs, all verify
     encryption_key: Secrets = ()  # the first encrypts, all decrypt
     key_command: str | None = None  # prints these keys, one a line
-    object_lock: ObjectLock | None = None  # of S3
+    copies: List[StoreCopy] = ()
 
     @property
     def is_encrypted(self) -> bool:

@@ -15,6 +15,7 @@ from bucketwise.archivers.preconditions import OF_WRITERS
 from bucketwise.archivers.upkeep import Upkeep
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
+from bucketwise.jobs.copy import following_copies
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.fit import archives_now, check_fit, require_fit, step_body
 from bucketwise.jobs.core.job import AllowLarge, Job, Since, Until
@@ -55,7 +56,8 @@ def archive(
     """
     within = call.ranges(since, until)
     open_executor = call.open_executor()
-    followers = (*registering(call.settings.lake), *published(call.settings))
+    settings = call.settings
+    followers = (*registering(settings.lake), *following_copies(settings.store), *published(settings))
     results = perform(call, [ARCHIVE], RunOptions(within, dry_run, open_executor, allow_large, followers))
     if dry_run:
         planned = [in_future(archive_table(results)), *archive_tables(results)[1:], *plan_closing(results)]

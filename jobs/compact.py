@@ -10,6 +10,7 @@ import typer
 from bucketwise.archivers.compact import CompactOptions, CompactReport
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_REWRITERS
+from bucketwise.jobs.copy import following_copies
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
@@ -28,7 +29,8 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryMe
     run` does this as well, once a day has come to rest.
     """
     within = call.ranges(since, until)
-    options = RunOptions(within, dry_run, followers=registering(call.settings.lake))
+    followers = (*registering(call.settings.lake), *following_copies(call.settings.store))
+    options = RunOptions(within, dry_run, followers=followers)
     results = perform(call, [COMPACT_ALL], options)
     return Report(call.command, call.now, results, [job_table(JOB, results), *notes(results)])
 

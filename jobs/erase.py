@@ -18,6 +18,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.copying.changes import remaining_in_copies
 from bucketwise.archivers.erasing.erasure import (
     Erasure,
     ErasureWork,
@@ -398,7 +399,8 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
             facts = ErasureFacts(others, turn.is_archived_by_another)
             report = erase_series(turn.context, series_of, erasure, facts)
             report.remaining[:0] = (
-                publishing.forget(turn, erasure.series) if publishing else remaining_in_redis(turn)
+                *remaining_in_copies(turn.context),
+                *(publishing.forget(turn, erasure.series) if publishing else remaining_in_redis(turn)),
             )
         remaining = [it._asdict() for it in report.remaining]
         body = {**report.counts, "dry_run": turn.dry_run, "remaining": remaining}

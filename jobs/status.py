@@ -14,6 +14,7 @@ from pymongo.database import Database
 from rich.console import RenderableType
 from rich.text import Text
 
+from bucketwise.archivers.copying.changes import standings
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.worth import known_worth
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date
@@ -73,6 +74,7 @@ def _status(turn: Turn) -> StepResult:
             "quarantined": _quarantined(turn),
             "worth": None if worth is None else worth.body,
             **pauses(turn),
+            "copies": [it.body for it in standings(turn.context)],
             "last_runs": runs,
         }
     )

@@ -48,6 +48,7 @@ GROUPS = {
         "verify": Entry("verify", "Re-read archived parts."),
         "drill": Entry("drill", "Prove that archived days can be restored."),
         "audit": Entry("audit.verb", "Check that every policy is kept."),
+        "repair": Entry("repair", "Put damaged and missing objects back."),
         "receipts": Entry("receipts", "List what has been deleted."),
     },
     "Keep, bring back and remove": {
@@ -64,6 +65,7 @@ GROUPS = {
         "remodel": Entry("remodel", "Rewrite a collection in another bucket model."),
     },
     "Rarely needed": {
+        "copy": Entry("copy", "Fill the copies of the store."),
         "compact": Entry("compact", "Merge small commits of offline archives."),
         "sign": Entry("sign", "Sign what has been archived without a signature."),
         "rekey": Entry("rekey", "Wrap the data keys of encrypted archives with the first encryption key."),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.copying.repairing import verify_everywhere
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.call import Call
@@ -22,8 +22,8 @@ from bucketwise.jobs.output.tables import job_table
 def verify(call: Call, since: Since = None, until: Until = None) -> Report:
     """Re-read archived parts.
 
-    They are read from where they lie and held against their manifests. A part that is not what its
-    manifest says ends with exit code 5: a person must look.
+    They are read from where they lie and held against their manifests, in the store and in each of its
+    copies. A part that is not what its manifest says ends with exit code 5: a person must look.
     """
     # It changes nothing, so it needs no lease: dry.
     results = perform(call, [VERIFY], RunOptions(call.ranges(since, until), dry_run=True))
@@ -31,8 +31,8 @@ def verify(call: Call, since: Since = None, until: Until = None) -> Report:
 
 
 def _verify(turn: Turn) -> StepResult:
-    report = archive_of(turn.context).verify(turn.within)
-    damage = [pick(it, "code", "place", "message") for it in report.bad]
+    report, bad = verify_everywhere(turn.context, turn.within)
+    damage = [pick(it, "code", "place", "message") for it in bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
     return StepResult(body, HaltedError.exit_code if damage else 0)
 

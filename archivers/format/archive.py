@@ -34,6 +34,7 @@ from bucketwise.archivers.format.writing import (
     Replaced,
     Written,
     check_file,
+    check_readable,
     decoding,
     fetch,
 )
@@ -307,6 +308,13 @@ class OfflineArchive(ArchivedCommits):
         section = _files(manifest, number)
         for file in (*section.parts, section.buckets_file):
             check_file(self.store, file)
+
+    def check_readable(self, manifest: Manifest, number: int) -> None:
+        """Raises DamagedError where a file of a section can't be read as it was put there, from a copy of the
+        store neither."""
+        section = _files(manifest, number)
+        for file in (*section.parts, section.buckets_file):
+            check_readable(self.store, file)
 
     def drop(self, manifest: Manifest) -> None:
         """Removes a commit. Its manifest is moved first, so that a crash leaves files of no commit, never a

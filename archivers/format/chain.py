@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,6 +26,7 @@ from bucketwise.archivers.format.manifest import (
     Link,
     Manifest,
     encoded,
+    has_seal,
     read_link,
     read_manifest,
     seal_of,
@@ -99,7 +101,7 @@ def read_checkpoint(
     key = checkpoint_key(policy, record.sequence, record.sha256)
     place = f"{store.url}/{key}"
     try:
-        data = store.get_bytes(key)
+        data = store.get_sound(key, partial(has_seal, seal=record.sha256))
         found = Checkpoint.model_validate_json(data)
     except NotFound:
         what = "the checkpoint is missing, though the database names it"
@@ -146,12 +148,13 @@ class Chain:
         self._seal_of = seal_of
         self._manifests: dict[tuple[int, str], Manifest] = {}
 
-    def manifest(self, commit: Commit) -> Manifest:
+    def manifest(self, commit: Commit, *, may_be_gone: bool = False) -> Manifest:
         """Returns the manifest of a commit. It never changes, so it is read once, unless very many are.
-        Raises NotFound, and DamagedError where it is not the one that was committed."""
+        Raises NotFound, and DamagedError where it is not the one that was committed. `may_be_gone`: the
+        commit may have been dropped."""
         at = commit.sequence, commit.name
         if at not in self._manifests:
-            manifest = read_manifest(self._store, self._policy, commit)
+            manifest = read_manifest(self._store, self._policy, commit, may_be_gone=may_be_gone)
             place = self._place(manifest_key(self._policy, commit.sequence, commit.name))
             if (commit.seal or self._seal_of(commit.name)) not in (None, manifest.sha256):
                 fault = "it is not the manifest that was committed: its receipt has another seal"
@@ -172,13 +175,16 @@ class Chain:
         commit = commit_at(link.commit, link.sequence, seal)
         assert commit is not None  # the model checks the name
         with contextlib.suppress(NotFound):
-            manifest = self.manifest(commit)
+            manifest = self.manifest(commit, may_be_gone=True)
             if manifest.sha256 == link.sha256:
                 return manifest
         place = self._place(link_key(self._policy, link.commit, link.sha256))
         try:
             manifest = read_link(self._store, self._policy, link.commit, link.sha256)
         except NotFound:
+            with contextlib.suppress(NotFound):  # a copy may have what the store has lost
+                if (manifest := self.manifest(commit)).sha256 == link.sha256:
+                    return manifest
             place = self._place(manifest_key(self._policy, link.sequence, link.commit))
             fault = f"the manifest is missing, though the chain of manifests names it (seal {link.sha256})"
             raise DamagedError("chain-broken", place, fault) from None

@@ -14,8 +14,9 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -307,11 +308,12 @@ class Manifest(_Model):
 _OF_SERIES = ("model", "series_fields", "samples_field", "overflow")
 
 
-def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
+def read_manifest(store: ObjectStore, policy: str, commit: Commit, *, may_be_gone: bool = False) -> Manifest:
     """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is no manifest, or not the
-    one that was written."""
+    one that was written. `may_be_gone`: the commit may have been dropped, so that no copy is asked for it."""
     key = manifest_key(policy, commit.sequence, commit.name)
-    manifest = _read(store, policy, commit.name, key)
+    is_sound = partial(has_seal, seal=commit.seal)
+    manifest = _read(store, policy, commit.name, key, is_sound, may_be_gone=may_be_gone)
     if manifest.sequence != commit.sequence:
         fault = f"it is manifest number {manifest.sequence} of the chain, and its name says another number"
         raise DamagedError("part-differs", f"{store.url}/{key}", fault)
@@ -320,12 +322,30 @@ def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
 
 def read_link(store: ObjectStore, policy: str, commit: str, seal: str) -> Manifest:
     """Returns the manifest of a dropped commit. Raises as `read_manifest` does."""
-    return _read(store, policy, commit, link_key(policy, commit, seal))
+    return _read(store, policy, commit, link_key(policy, commit, seal), has_seal)
 
 
-def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
+def has_seal(data: bytes, seal: str | None = None) -> bool:
+    """Returns whether a file is as it was sealed. `seal`: the one that it has to have, where it is known."""
+    said = _SEALED.search(data)
+    return (
+        said is not None and seal_of(data) == said["seal"].decode() and seal in (None, said["seal"].decode())
+    )
+
+
+def _read(
+    store: ObjectStore,
+    policy: str,
+    commit: str,
+    key: str,
+    is_sound: Callable[[bytes], bool],
+    *,
+    may_be_gone: bool = False,
+) -> Manifest:
     try:
-        data = store.get_bytes(key)
+        data = store.get_bytes(key) if may_be_gone else b""
+        if not is_sound(data):
+            data = store.get_sound(key, is_sound)
     except Corrupt as error:
         raise DamagedError("part-differs", f"{store.url}/{key}", error.reason) from None
     if (version := _other_version(data)) is not None:

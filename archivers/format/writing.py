@@ -36,7 +36,7 @@ def fetch(store: ObjectStore, file: StoredFile) -> bytes:
     """Returns the bytes of a file. Raises DamagedError where it is missing, or not as its manifest says."""
     place = f"{store.url}/{file.key}"
     with damage_at(place):
-        data = store.get_bytes(file.key, file.bytes)
+        data = store.get_sound(file.key, partial(_is_whole, file), file.bytes)
     found = stored(file.key, data)
     if (found.bytes, found.sha256) != (file.bytes, file.sha256):
         raise DamagedError(
@@ -48,10 +48,25 @@ def fetch(store: ObjectStore, file: StoredFile) -> bytes:
     return data
 
 
+def _is_whole(file: StoredFile, data: bytes) -> bool:
+    return len(data) == file.bytes and hashlib.sha256(data).hexdigest() == file.sha256
+
+
 def check_file(store: ObjectStore, file: StoredFile) -> None:
     """Raises DamagedError as `fetch` does. Reads the file only where the store can't tell."""
     with damage_at(f"{store.url}/{file.key}"):
         store.check(file.key, file.bytes, file.sha256)
+
+
+def check_readable(store: ObjectStore, file: StoredFile) -> None:
+    """Raises DamagedError where neither the store nor a copy of it has a file as it was put there."""
+    try:
+        check_file(store, file)
+    except DamagedError as error:
+        try:
+            fetch(store, file)
+        except DamagedError:
+            raise error from None
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class ReceiptFiles:
         where its last receipt is another one."""
         place = self.place(file)
         try:
-            documents = decoded(self._there.get_bytes(self._key(file)))
+            documents = decoded(self._there.get_sound(self._key(file), partial(_ends_with, file)))
         except NotFound:
             what = f"the file of the receipts {file.first} to {file.last} is missing"
             raise DamagedError("receipt-missing", place, what, REMEDY) from None
@@ -194,6 +194,15 @@ def _exchange(
 def encoded(documents: Sequence[Document]) -> bytes:
     """Returns the bytes of a file, the same for the same receipts."""
     return gzip.compress(b"".join(bson.encode(it, codec_options=CODEC) for it in documents), mtime=0)
+
+
+def _ends_with(file: ReceiptFile, data: bytes) -> bool:
+    """Returns whether these are the receipts of a file, as far as its last seal tells."""
+    try:
+        documents = decoded(data)
+    except (InvalidBSON, OSError, EOFError, zlib.error):
+        return False
+    return bool(documents) and seal_of(documents[-1]) == documents[-1].get("sha256") == file.sha256
 
 
 def decoded(data: bytes) -> list[Document]:

@@ -388,7 +388,7 @@ def _look(archive: OfflineArchive, wanted: RestoreFilter) -> None:
     def look(place: tuple[Manifest, int]) -> None:
         manifest, number = place
         try:
-            archive.check_section(manifest, number)
+            archive.check_readable(manifest, number)
         except DamagedError as error:
             archive.on_damage(error, manifest.commit, number)
 

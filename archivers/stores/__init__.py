@@ -7,18 +7,30 @@ from importlib import import_module
 from urllib.parse import urlsplit
 
 from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.stores.copied import CopiedStore, Copy, Journal, NoJournal
 from bucketwise.archivers.stores.encrypted import EncryptedStore, EncryptionKeys
 from bucketwise.config.checks.locations import url_faults
 from bucketwise.config.errors import UsageError
-from bucketwise.config.tables import Store
+from bucketwise.config.tables import Store, StorePlace
 
 
-def open_store(settings: Store) -> EncryptedStore:
-    """Returns the store at a URL, without connecting to it. Raises UsageError where no store has such a URL.
+def open_store(settings: Store, journal: Journal | None = None) -> EncryptedStore:
+    """Returns the store that the settings describe, with its copies, without connecting to it. Raises
+    UsageError where no store has such a URL. `journal`: of its copies; None: nothing is written.
 
-    Only the module of its kind is imported: a client such as boto3 takes long."""
-    for fault in url_faults(settings.url):
-        raise UsageError(f"store.url = {settings.url!r}: {fault.message}; {fault.remedy}")
-    module = import_module(f"{__name__}.{urlsplit(settings.url).scheme}")
-    store: ObjectStore = module.open_store(settings)
+    Copies hold what is encrypted as the store does, byte for byte. Only modules of their kinds are imported:
+    a client such as boto3 takes long."""
+    store = _opened(settings, "store.url")
+    if settings.copies:
+        opened = ((it, _opened(it, f"store.copies {it.name}, url")) for it in settings.copies)
+        copies = [Copy(it.name, place, it.required) for it, place in opened]
+        store = CopiedStore(store, copies, NoJournal() if journal is None else journal)
     return EncryptedStore(store, partial(EncryptionKeys.of, settings))
+
+
+def _opened(place: StorePlace, key: str) -> ObjectStore:
+    for fault in url_faults(place.url):
+        raise UsageError(f"{key} = {place.url!r}: {fault.message}; {fault.remedy}")
+    module = import_module(f"{__name__}.{urlsplit(place.url).scheme}")
+    store: ObjectStore = module.open_store(place)
+    return store

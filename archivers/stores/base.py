@@ -166,6 +166,10 @@ class ObjectStore(Protocol):
         """Returns what wraps the key of a Parquet file that is to lie, or lies, there; None where files are
         not encrypted."""
 
+    def get_sound(self, key: str, is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
+        """Returns the bytes of an object that must be there, as `get_bytes` does. `is_sound`: whether bytes
+        can be those that were written; if they are not, and the store has copies, those of a copy are."""
+
     def head(self, key: str) -> StoreObject | None:
         """Returns the object's size and time, or None where there is none."""
 
@@ -321,6 +325,10 @@ class ClaimingStore:
     def file_keys(self, key: str) -> FileKeys | None:
         """Returns what wraps the key of a Parquet file."""
         return self._store.file_keys(key)
+
+    def get_sound(self, key: str, is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
+        """Returns the bytes of an object that must be there."""
+        return self._store.get_sound(key, is_sound, size)
 
     def head(self, key: str) -> StoreObject | None:
         """Returns what is known of an object; None where there is none."""

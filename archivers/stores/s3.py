@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ from bucketwise.archivers.stores.base import (
     checked_key,
     probe_store,
 )
-from bucketwise.config.tables import ObjectLock, Store
+from bucketwise.config.tables import ObjectLock, StorePlace
 
 _RIGHTS = Rights("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
 _OPERATIONS = {
@@ -92,7 +92,7 @@ class RetryLimits(NamedTuple):
 USUAL = RetryLimits()
 
 
-def open_store(settings: Store) -> ObjectStore:
+def open_store(settings: StorePlace) -> ObjectStore:
     """Returns the bucket, or the prefix in it, at the URL of the settings."""
     url = urlsplit(settings.url)
     return S3Store(
@@ -204,6 +204,15 @@ class S3Store:
 
     def file_keys(self, key: str) -> None:
         """Returns none: files are taken as they are."""
+
+    def get_sound(
+        self,
+        key: str,
+        is_sound: Callable[[bytes], bool],  # noqa: ARG002 - there is no other copy
+        size: int | None = None,
+    ) -> bytes:
+        """Returns what `get_bytes` does, sound or not."""
+        return self.get_bytes(key, size)
 
     def head(self, key: str) -> StoreObject | None:
         """Returns what is known of an object; None where there is none."""

@@ -149,7 +149,16 @@ class Superseded:
             with damage_at(f"{self._store.url}/{file.key}"):
                 self._store.check(file.key, None, file.sha256)
         except DamagedError as error:
-            self._archive.on_damage(error, file.commit.name, None)
+            if not self._is_readable(file):
+                self._archive.on_damage(error, file.commit.name, None)
+
+    def _is_readable(self, file: SupersededFile) -> bool:
+        """Returns whether a copy of the store has a file as it was written."""
+        try:
+            self._bytes(file.key, file.sha256)
+        except DamagedError:
+            return False
+        return True
 
     def around(self, start_ms: int, end_ms: int) -> Iterator[tuple[SupersededFile, Manifest]]:
         """Yields the files of versions that have left commits of [start, end), with the manifests of these
@@ -270,7 +279,7 @@ class Superseded:
     def _bytes(self, key: str, sha256: str) -> bytes:
         place = f"{self._store.url}/{key}"
         try:
-            data = self._store.get_bytes(key)
+            data = self._store.get_sound(key, lambda it: hashlib.sha256(it).hexdigest() == sha256)
         except Corrupt as error:
             raise DamagedError("version-differs", place, error.reason) from None
         except NotFound:

@@ -17,8 +17,8 @@ from pymongo.uri_parser import parse_uri
 
 from bucketwise.config.checks.names import database_fault
 from bucketwise.config.policies import Policy
-from bucketwise.config.problems import Fault, Key, ProblemReport, nearest
-from bucketwise.config.tables import MongoDB, Store
+from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
+from bucketwise.config.tables import MongoDB, Store, StoreCopy, StorePlace
 
 CREDENTIALS = Fault(
     "credentials do not belong in this URL",
@@ -124,11 +124,12 @@ def _prefix_faults(parts: list[str]) -> Iterator[Fault]:
 
 
 def check_object_lock(store: Store, report: ProblemReport) -> None:
-    """Reports an object lock for a store that can't lock files."""
-    kind = kind_of(store.url)
-    if store.object_lock is not None and kind is not None and not kind.has_locks:
-        fault = Fault(f"{kind.name} can't lock its files", "remove it, or archive to an s3:// store")
-        report.add(("store", "object_lock"), fault, rests_on=[("store", "url")])
+    """Reports an object lock for a store, or a copy of it, that can't lock files."""
+    for at, place in places_of(store):
+        kind = kind_of(place.url)
+        if place.object_lock is not None and kind is not None and not kind.has_locks:
+            fault = Fault(f"{kind.name} can't lock its files", "remove it, or archive to an s3:// store")
+            report.add((*at, "object_lock"), fault, rests_on=[(*at, "url")])
 
 
 def check_storage_class(policy: Policy, store: Store | None, report: ProblemReport) -> None:
@@ -169,12 +170,21 @@ def check_mongodb(mongodb: MongoDB, report: ProblemReport) -> None:
         report.add(("mongodb", "database"), unnamed)
 
 
+def places_of(store: Store) -> Iterator[tuple[Key, StorePlace]]:
+    """Yields the keys of the tables of a store and its copies, with what they say."""
+    yield ("store",), store
+    for number, copy in enumerate(store.copies, start=1):
+        yield ("store", "copies", str(number)), copy
+
+
 def check_store(store: Store, report: ProblemReport) -> None:
-    """Reports a store URL, endpoint or signing key that is not valid. Connects to nothing."""
-    for fault in url_faults(store.url):
-        report.add(("store", "url"), fault)
-    if store.endpoint_url is not None and (misplaced := _endpoint_fault(store.endpoint_url)):
-        report.add(("store", "endpoint_url"), misplaced)
+    """Reports a store URL, endpoint, key or copy that is not valid. Connects to nothing."""
+    for at, place in places_of(store):
+        for fault in url_faults(place.url):
+            report.add((*at, "url"), fault)
+        if place.endpoint_url is not None and (misplaced := _endpoint_fault(place.endpoint_url)):
+            report.add((*at, "endpoint_url"), misplaced)
+    _check_copies(store, report)
     _check_keys("signing_key", store.signing_key, report)
     _check_keys("encryption_key", store.encryption_key, report)
     if store.key_command is not None and store.encryption_key:
@@ -192,6 +202,36 @@ def _check_keys(name: str, secrets: Sequence[SecretStr], report: ProblemReport) 
         report.add(("store", name), fault)
     if len(set(keys)) < len(keys):
         report.add(("store", name), Fault("a key is listed twice", "list each key once"))
+
+
+def _check_copies(store: Store, report: ProblemReport) -> None:
+    """Reports copies that have one name, lie in one place with another, or can't lag."""
+    names: dict[str, str] = {}
+    before: list[tuple[Key, StorePlace]] = []
+    for at, place in places_of(store):
+        for key, other in before:
+            if _overlaps(place, other):
+                fault = Fault(
+                    f"it lies in one place with {dotted((*key, 'url'))}", "give it a place of its own"
+                )
+                report.add((*at, "url"), fault, rests_on=[(*key, "url")])
+        before.append((at, place))
+        if not isinstance(place, StoreCopy):
+            continue
+        if (first := names.setdefault(place.name.lower(), at[-1])) != at[-1]:
+            earlier = dotted(("store", "copies", first))
+            report.add((*at, "name"), Fault(f"{earlier} has this name", "give each copy a name of its own"))
+        if place.required and place.lag is not None:
+            message = "a copy that is required never lags: a commit counts once it is there as well"
+            report.add((*at, "lag"), Fault(message, "remove it, or write required = false"))
+
+
+def _overlaps(one: StorePlace, other: StorePlace) -> bool:
+    """Returns whether one of two places contains the other."""
+    paths = [f"{it.url.removesuffix('/')}/" for it in (one, other)]
+    return one.endpoint_url == other.endpoint_url and (
+        paths[0].startswith(paths[1]) or paths[1].startswith(paths[0])
+    )
 
 
 def _uri_fault(uri: str) -> Fault | None:

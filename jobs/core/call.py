@@ -21,7 +21,7 @@ from bucketwise.config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_f
 from bucketwise.config.errors import UsageError
 from bucketwise.config.load import load
 from bucketwise.config.policies import Policy, Settings
-from bucketwise.jobs.core import connect
+from bucketwise.jobs.core import clock, connect
 from bucketwise.jobs.core.connect import Document
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.stopping import Stop
@@ -30,6 +30,7 @@ from bucketwise.jobs.output.progress import ProgressDisplay
 if TYPE_CHECKING:
     from bucketwise.archivers.context import Connections, Executor
     from bucketwise.archivers.format.keys import Keys
+    from bucketwise.archivers.records.changes import StoreJournal
 
 
 @dataclass
@@ -101,7 +102,22 @@ class Call:
     @cached_property
     def store(self) -> ObjectStore | None:
         """Returns the configured store; None without one."""
-        return None if self.settings.store is None else open_store(self.settings.store)
+        settings = self.settings.store
+        if settings is None:
+            return None
+        return open_store(settings, self._journal if settings.copies else None)
+
+    @property
+    def opened_store(self) -> ObjectStore | None:
+        """Returns the store if it has been asked for; else None."""
+        return self.__dict__.get("store")
+
+    @cached_property
+    def _journal(self) -> StoreJournal:
+        """Returns the journal of the store's copies, which is kept in the database once that is connected."""
+        from bucketwise.archivers.records.changes import StoreJournal
+
+        return StoreJournal(clock.current)
 
     @cached_property
     def keys(self) -> Keys:
@@ -142,4 +158,7 @@ class Call:
     def database(self) -> Iterator[Database[Document]]:
         """Yields the configured database, connected while the context lasts."""
         with connect.connect(self.settings.mongodb) as client:
-            yield client[self.settings.mongodb.database]
+            database = client[self.settings.mongodb.database]
+            if self.settings.store is not None and self.settings.store.copies:
+                self._journal.database = database
+            yield database

@@ -11,12 +11,14 @@ from bucketwise.config.problems import ConfigError
 from bucketwise.jobs.core import clock, logs
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import failure_of
+from bucketwise.jobs.core.from_copies import take_reads_from_copies
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.notify import Notifier
 from bucketwise.jobs.core.stopping import Stop, fix_exit_code, signals_to
+from bucketwise.jobs.core.turn import LEFT_SOMETHING
 from bucketwise.jobs.output.progress import ProgressDisplay
-from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.report import Report, Result, worst_exit_code
 from bucketwise.jobs.output.streams import discard_buffer
 
 
@@ -37,7 +39,9 @@ class Execution:
         if call.is_measured:
             self._notifier = Notifier(call.settings.notify, self._undelivered.append)
             self._notifier.started()
-        return verb(call)
+        report = verb(call)
+        _tell_reads_from_copies(call, report)
+        return report
 
     def failed(self, error: BaseException) -> Report:
         """Returns the report of a call that could not do its work."""
@@ -79,6 +83,13 @@ def execute(job: Job, given: dict[str, Any], verb: Callable[[Call], Report]) -> 
     if logs.is_json():
         log.info("ended", exit_code=report.exit_code)
     return report.exit_code
+
+
+def _tell_reads_from_copies(call: Call, report: Report) -> None:
+    """Adds to a report what was read from copies beside the turns of policies."""
+    if read := take_reads_from_copies(call.opened_store):
+        report.extra |= read
+        report.error_code = worst_exit_code([report.error_code, LEFT_SOMETHING])
 
 
 def make_call(job: Job, given: Mapping[str, Any], stop: Stop) -> Call:

@@ -26,13 +26,14 @@ from bucketwise.config.tables import USUAL_MEMORY
 from bucketwise.jobs.core import clock, machine
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import OUTCOMES, Failure, failure_of
+from bucketwise.jobs.core.from_copies import take_reads_from_copies
 from bucketwise.jobs.core.gauges import gauges
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED, Ledger
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.core.throttle import Members, Throttler
-from bucketwise.jobs.core.turn import Document, Follower, Step, Turn
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Document, Follower, Step, Turn
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result, worst_exit_code
 from bucketwise.rollups.changes.drain import SharedChanges
@@ -251,6 +252,18 @@ class Runner:
         ledger.finish(entry, code, OUTCOMES[code], result.body, result.error or result.stopped)
 
     def _do(self, result: Result, turn: Turn) -> None:
+        try:
+            self._do_steps(result, turn)
+        finally:
+            self._tell_reads_from_copies(result)
+
+    def _tell_reads_from_copies(self, result: Result) -> None:
+        """Adds to a result what was read from copies, since the store could not give it."""
+        if read := take_reads_from_copies(self.store):
+            result.body |= read
+            result.exit_code = worst_exit_code([result.exit_code, LEFT_SOMETHING])
+
+    def _do_steps(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
             require(turn.context, step.preconditions)

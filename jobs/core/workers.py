@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from bucketwise import __version__
 from bucketwise.archivers.context import Connections, Executor, LocalExecutor, Task
+from bucketwise.archivers.records.changes import StoreJournal
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets import heap
 from bucketwise.config.checks.locations import SCHEMES
@@ -245,7 +246,8 @@ def do(where: WorkerSettings, task: Callable[..., T], *plain: Any, **named: Any)
 @lru_cache(maxsize=4)
 def _connections(where: WorkerSettings) -> Connections:
     database = connect.connect(where.mongodb)[where.mongodb.database]
-    store = None if where.store is None else open_store(where.store)
+    journal = StoreJournal(clock.current, database)
+    store = None if where.store is None else open_store(where.store, journal)
     return Connections(database, store, partial(fence_of, database))
 
 

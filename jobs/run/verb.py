@@ -12,6 +12,7 @@ from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.jobs import compact
 from bucketwise.jobs.archive import ARCHIVE, archive_table
 from bucketwise.jobs.compact import COMPACT
+from bucketwise.jobs.copy import following_copies
 from bucketwise.jobs.core import lease, ledger
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import AllowLarge, Job
@@ -39,7 +40,9 @@ def run(
     For every policy, or those named: the entry for cron.
     """
     open_executor = call.open_executor()
-    followers = (*registering(call.settings.lake), *published(call.settings), WORTH)
+    settings = call.settings
+    copies = following_copies(settings.store)
+    followers = (*registering(settings.lake), *copies, *published(settings), WORTH)
     options = RunOptions(open_executor=open_executor, allow_large=allow_large, followers=followers)
     results = perform(call, RUN, options)
     tables = [*run_tables(results), *notes(results), *run_closing(results)]

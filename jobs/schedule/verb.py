@@ -17,6 +17,7 @@ from pymongo.database import Database
 from bucketwise.config.cron import parse_cron
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
+from bucketwise.jobs.copy import following_copies
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, MetricsFile
@@ -111,7 +112,12 @@ def schedule(
     )
     options = RunOptions(
         open_executor=call.open_executor(),
-        followers=(*registering(call.settings.lake), *published(call.settings), WORTH),
+        followers=(
+            *registering(call.settings.lake),
+            *following_copies(call.settings.store),
+            *published(call.settings),
+            WORTH,
+        ),
     )
     with call.database() as database:
         runners = _Runners(call, database, options, is_measured=metrics_port is not None or file is not None)

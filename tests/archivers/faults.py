@@ -104,6 +104,9 @@ class DyingStore:
     def file_keys(self, key: str) -> FileKeys | None:
         return self.inner.file_keys(key)
 
+    def get_sound(self, key: str, is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
+        return self._do("get_bytes", lambda: self.inner.get_sound(key, is_sound, size))
+
     def head(self, key: str) -> StoreObject | None:
         return self._do("head", lambda: self.inner.head(key))
 

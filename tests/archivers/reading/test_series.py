@@ -6,7 +6,7 @@ import json
 import math
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,9 @@ class Opened:
             self.keys.append(key)
             self.size += len(data)
         return data
+
+    def get_sound(self, key: str, _is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
+        return self.get_bytes(key, size)
 
     @property
     def parts(self) -> list[str]:

@@ -1,0 +1,1 @@
+"""Copies of a store: brought up to it, filled, and used to repair it."""

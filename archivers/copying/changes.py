@@ -1,0 +1,192 @@
+"""Brings a copy up to what has changed in the first store since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.copying.places import copied, marker_fault, within
+from bucketwise.archivers.erasing.kind import Remaining
+from bucketwise.archivers.markers import KEY, OWNER
+from bucketwise.archivers.records.changes import Change, CopyRecords
+from bucketwise.archivers.stores.base import NotFound, StoreError
+from bucketwise.archivers.stores.copied import CopiedStore, Copy, naming, put_compared
+from bucketwise.config.errors import HaltedError
+
+#: Changes that are taken out of the journal at once.
+_TOGETHER = 50
+
+
+@dataclass(frozen=True)
+class CopyStanding:
+    """How far one copy of a policy's archive is. `filled`: when it had all that was archived before; None:
+    never. `behind`: how many objects it lacks, or has too many, since `since`; None while it was never
+    filled."""
+
+    name: str
+    url: str
+    required: bool
+    filled: datetime | None
+    behind: int | None
+    since: datetime | None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Returns it as JSON."""
+        return {
+            "name": self.name,
+            "url": self.url,
+            "required": self.required,
+            "filled_at": self.filled,
+            "behind": self.behind,
+            "behind_since": self.since,
+        }
+
+
+def standings(context: ArchiveContext) -> list[CopyStanding]:
+    """Returns how far each copy is, by what the database knows: two queries, and none without copies."""
+    store = copied(context)
+    if store is None:
+        return []
+    records = CopyRecords(context.receipts)
+    known, waiting = records.known(), records.waiting()
+    found = []
+    for copy in store.copies:
+        record, behind = known.get(copy.name), waiting.get(copy.name)
+        filled = record.filled if record is not None and record.url == copy.store.url else None
+        keys, since = (behind.keys, behind.since) if behind else (0, None)
+        count = None if filled is None else keys
+        found.append(CopyStanding(copy.name, copy.store.url, copy.required, filled, count, since))
+    return found
+
+
+def removed_copies(context: ArchiveContext) -> dict[str, str]:
+    """Returns the copies that the policy file names no more, and where they are."""
+    store = copied(context)
+    if store is None and not context.policy.has_parts:
+        return {}
+    names = {it.name for it in store.copies} if store else set()
+    known = CopyRecords(context.receipts).known()
+    return {name: it.url for name, it in known.items() if name not in names}
+
+
+def is_new(context: ArchiveContext) -> bool:
+    """Returns whether nothing was ever put into the policy's archive."""
+    return context.receipts.get(OWNER) is None
+
+
+def note_new(context: ArchiveContext) -> None:
+    """Records copies of an archive into which nothing was ever put as filled."""
+    unfilled = [it for it in standings(context) if it.filled is None]
+    if unfilled and is_new(context):
+        records = CopyRecords(context.receipts)
+        for it in unfilled:
+            records.note_filled(it.name, it.url, context.now)
+
+
+def attributes(context: ArchiveContext, key: str) -> dict[str, Any]:
+    """Returns how an object is put into a copy: its storage class, and from when on it is locked."""
+    name, archive = context.policy.identity, context.policy.archive
+    is_part = key.startswith(f"{name}/data/")
+    is_locked = is_part or key.startswith((f"{name}/meta/buckets/", f"{name}/meta/manifests/"))
+    return {
+        "storage_class": archive.storage_class if archive is not None and is_part else None,
+        "locked_from": context.now if is_locked else None,
+    }
+
+
+def catch_up(context: ArchiveContext, store: CopiedStore, copy: Copy, *, may_be_empty: bool = False) -> int:
+    """Makes a copy like the first store at all keys that wait for it, in the order of the changes. Returns
+    how many objects were put or removed. `may_be_empty`: it is being filled. Raises HaltedError where one of
+    the two is not the store that it was, and StoreError, which names the copy."""
+    records = CopyRecords(context.receipts)
+    changes = list(records.changes(copy.name))
+    if not changes:
+        return 0
+    within(context, store.first).binding.check_claim()  # as it is by now
+    may_be_empty = may_be_empty or any(KEY in change.keys for change in changes)
+    if fault := marker_fault(context, copy, is_new=may_be_empty):
+        raise fault
+    last = {key: change.name for change in changes for key in change.keys}
+    done: list[str] = []
+    count = 0
+    try:
+        for change in changes:
+            context.check()
+            keys = [it for it in change.keys if last[it] == change.name]
+            count += _apply(context, store, copy, change._replace(keys=keys))
+            done.append(change.name)
+            if len(done) == _TOGETHER:
+                records.remove(done)
+                done = []
+    finally:
+        if done:
+            records.remove(done)
+    return count
+
+
+def _apply(context: ArchiveContext, store: CopiedStore, copy: Copy, change: Change) -> int:
+    """Makes a copy like the first store at the keys of a change. What was put, and is not in the first store,
+    never came there."""
+    gone = []
+    count = 0
+    for key in change.keys:
+        try:
+            data = store.first.get_bytes(key)
+        except NotFound:
+            gone.append(key)
+            continue
+        context.spend(1, len(data))
+        context.progress("copied bytes", len(data))
+        put_compared(copy, key, data, **attributes(context, key))
+        count += 1
+    if change.deleted and gone:
+        with naming(copy):
+            copy.store.delete(gone)
+        count += len(gone)
+    return count
+
+
+class CaughtUp(NamedTuple):
+    """How far a copy is once it was brought up to the first store. `changed`: how many objects were put or
+    removed. `error`: why it could not be done; None: it was."""
+
+    standing: CopyStanding
+    changed: int
+    error: str | None
+
+
+def caught_up(context: ArchiveContext) -> list[CaughtUp]:
+    """Brings each copy that was filled up to the first store, as far as it can be reached."""
+    store = copied(context)
+    before = standings(context)
+    changed: dict[str, int] = {}
+    errors: dict[str, str] = {}
+    for copy, it in zip(store.copies if store else (), before, strict=True):
+        if store is not None and it.behind:
+            try:
+                changed[it.name] = catch_up(context, store, copy)
+            except (StoreError, HaltedError) as error:
+                errors[it.name] = str(error)
+    after = standings(context) if changed or errors else before
+    return [CaughtUp(it, changed.get(it.name, 0), errors.get(it.name)) for it in after]
+
+
+def remaining_in_copies(context: ArchiveContext) -> Iterator[Remaining]:
+    """Brings copies up to what an erasure has left in the first store. Yields those that can still have what
+    was erased: they can't be reached, were never filled, or the policy file names them no more."""
+    for it in caught_up(context):
+        if it.standing.filled is None:
+            why = "this copy was never filled, and may have objects of before: `bucketwise copy`"
+            yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)
+        elif it.standing.behind:
+            why = (
+                f"{it.standing.behind:,} objects wait for it; a later run removes what was erased: {it.error}"
+            )
+            yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)
+    for name, url in removed_copies(context).items():
+        why = "the policy file names it no more, and it keeps what it had. Remove what lies there"
+        yield Remaining(url, f"copy {name}: {why}", True)

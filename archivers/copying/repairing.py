@@ -1,0 +1,171 @@
+"""Puts objects that are damaged or missing in a store back, from one in which they are as they were written.
+
+Verification tells what is damaged, in each store by itself. Only what it names is put back, and only from a
+store in which it finds the same object undamaged. So nothing that was deleted comes back, and nothing that
+somebody has planted is taken over. A manifest that was missing names files: so it is verified again, until
+nothing more is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.copying.changes import attributes, catch_up, standings
+from bucketwise.archivers.copying.filling import transfer
+from bucketwise.archivers.copying.places import copied, first_alone, marker_fault, within
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.markers import read_marker
+from bucketwise.archivers.stores.base import ObjectStore, StoreError
+from bucketwise.archivers.stores.copied import CopiedStore, Copy, put_compared
+from bucketwise.archivers.verifying.report import Damage, VerifyReport
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.errors import HaltedError
+
+#: The first store, among those of an archive.
+FIRST = "the store"
+#: Damage that no other store's object mends.
+_OF_OTHERS = frozenset({"file-foreign", "archive-not-ours", "hold-missing"})
+#: Manifests, then the files that they name, then whatever these still lack.
+_MOST_ROUNDS = 5
+
+
+def verify_everywhere(context: ArchiveContext, limits: TimeRange) -> tuple[VerifyReport, list[Damage]]:
+    """Verifies the archive, and then each copy that has all of it, by itself. Returns the report of the
+    first, and all damage."""
+    report = archive_of(first_alone(context)).verify(limits)
+    bad, store = list(report.bad), copied(context)
+    complete = {it.name for it in standings(context) if it.behind == 0}
+    for copy in store.copies if store else ():
+        if copy.name in complete:
+            found = archive_of(within(context, copy.store)).verify(limits)
+            known = {it.place for it in bad}
+            bad += [it for it in found.bad if it.place not in known]
+    return report, bad
+
+
+class Mended(NamedTuple):
+    """An object that was put back, or would be. `source`: the name of the copy that has it, or of the first
+    store."""
+
+    place: str
+    source: str
+    code: str
+
+
+@dataclass
+class Repaired:
+    """What was put back. `lost`: what is damaged, and undamaged nowhere."""
+
+    objects: list[Mended] = field(default_factory=list)
+    lost: list[Damage] = field(default_factory=list)
+
+
+@dataclass
+class Repair:
+    """The repair of one policy's archive. `writes`: whether it changes anything."""
+
+    context: ArchiveContext
+    store: CopiedStore
+    writes: bool
+
+    def run(self) -> Repaired:
+        """Returns what was put back, or would be. Raises HaltedError where a store is not the one that it
+        was, and StoreError."""
+        done = Repaired()
+        places = {FIRST: Copy(FIRST, self.store.first, required=True)}
+        places |= {it.name: it for it in self._filled()}
+        self._refill_first(done)
+        bad = {name: self._damage(it.store) for name, it in places.items()}
+        for _ in range(_MOST_ROUNDS):
+            mended = self._round(places, bad, done)
+            if not mended or not self.writes:
+                break
+            bad |= {name: self._damage(places[name].store) for name in mended}
+        done.lost = [it for name, found in bad.items() for it in self._unmended(name, found, done)]
+        return done
+
+    def _filled(self) -> Iterator[Copy]:
+        """Yields the copies that have been filled, once they are like the first store."""
+        named = {it.name: it for it in self.store.copies}
+        for it in standings(self.context):
+            copy = named[it.name]
+            if it.filled is not None and (fault := marker_fault(self.context, copy, is_new=False)):
+                raise fault
+            if it.filled is not None and (not it.behind or self._caught_up(copy)):
+                yield copy
+
+    def _caught_up(self, copy: Copy) -> bool:
+        """Brings a copy up to the first store, unless that is gone, or nothing is to be changed."""
+        if not self.writes or read_marker(self.store.first) is None:
+            return copy.required
+        catch_up(self.context, self.store, copy)
+        return True
+
+    def _refill_first(self, done: Repaired) -> None:
+        """Fills the first store from a copy, where it is new."""
+        self.store.first.check_there()
+        if read_marker(self.store.first) is not None:
+            return
+        for copy in self.store.copies:
+            if marker_fault(self.context, copy, is_new=True) is None and read_marker(copy.store) is not None:
+                done.objects.append(Mended(self.store.first.url, copy.name, "store-empty"))
+                if self.writes:
+                    transfer(self.context, copy.store, Copy(FIRST, self.store.first, required=True))
+                return
+        raise HaltedError(
+            f"policy {self.context.policy.name}: {self.store.url} has no marker, and no copy is at hand from "
+            "which it could be filled. Nothing was changed. Mount it, or correct store.url"
+        )
+
+    def _damage(self, store: ObjectStore) -> dict[str, Damage]:
+        """Returns what is damaged in a store, by key."""
+        report = archive_of(within(self.context, store)).verify()
+        prefix = f"{store.url}/"
+        return {
+            it.place.removeprefix(prefix): it
+            for it in report.bad
+            if it.place.startswith(prefix) and it.code not in _OF_OTHERS
+        }
+
+    def _round(
+        self, places: Mapping[str, Copy], bad: Mapping[str, Mapping[str, Damage]], done: Repaired
+    ) -> set[str]:
+        """Puts back what is damaged in some store and undamaged in another. Returns the names of those
+        stores into which something was put."""
+        mended = set()
+        for name, found in bad.items():
+            for key, damage in found.items():
+                self.context.check()
+                source = self._source(places, bad, key)
+                if source is None:
+                    continue
+                if self.writes:
+                    data = source.store.get_bytes(key)
+                    put_compared(places[name], key, data, **attributes(self.context, key))
+                    self.context.spend(1, len(data))
+                    self.context.progress("repaired objects", 1)
+                done.objects.append(Mended(damage.place, source.name, damage.code))
+                mended.add(name)
+        return mended
+
+    def _source(
+        self, places: Mapping[str, Copy], bad: Mapping[str, Mapping[str, Damage]], key: str
+    ) -> Copy | None:
+        """Returns a store in which an object is undamaged; None where there is none."""
+        for name, place in places.items():
+            if key not in bad[name]:
+                try:
+                    if place.store.head(key) is not None:
+                        return place
+                except StoreError:
+                    continue
+        return None
+
+    def _unmended(self, name: str, found: Mapping[str, Damage], done: Repaired) -> Iterator[Damage]:
+        """Yields the damage for which there is no remedy in any store."""
+        del name
+        mended = {it.place for it in done.objects}
+        yield from (it for it in found.values() if self.writes or it.place not in mended)
