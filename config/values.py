@@ -209,5 +209,6 @@ _SPACED = ("it is not a valid namespace name", f"{_NAMED}; a dot between a names
 Namespace = Annotated[str, _matching(rf"{_NAME}(\.{_NAME})*", *_SPACED)]
 _A_PREFIX = ("every key begins with it", "use 1 to 100 letters, digits and `_ . : / -`")
 Prefix = Annotated[str, _matching("[A-Za-z0-9_.:/-]{1,100}", *_A_PREFIX)]
+#: An empty one is refused where copies are checked.
 _A_COPY = ("it is not a valid name of a copy", "use 1 to 32 letters, digits, `_` and `-`")
-CopyName = Annotated[str, _matching("[A-Za-z0-9_-]{1,32}", *_A_COPY)]
+CopyName = Annotated[str, _matching("[A-Za-z0-9_-]{0,32}", *_A_COPY)]

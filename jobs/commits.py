@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from bucketwise.archivers.copying.changes import holders
 from bucketwise.archivers.records.receipts import CODEC, Document
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.jobs.core.call import Call
@@ -58,11 +59,13 @@ def _step(is_full: bool) -> Step:
         )
         records = context.receipts.collection.with_options(codec_options=CODEC)
         found = records.find(query, dict.fromkeys(fields, 1)).sort([("first", 1), ("_id", 1)])
+        copies = holders(context)
         bodies = []
         for record in found:
             context.check()
             if not within.is_bounded or _touches(record, turn):
-                bodies.append(_body(record, _storage_class(turn, record) if is_full else None))
+                storage_class = _storage_class(turn, record) if is_full else None
+                bodies.append(_body(record, storage_class, copies(record["_id"]["name"])))
         return StepResult({"commits": bodies})
 
     return Step("commits", do)
@@ -81,7 +84,7 @@ def _storage_class(turn: Turn, record: Document) -> str | None:
     return None if found is None else found.storage_class
 
 
-def _body(record: Document, storage_class: str | None) -> Body:
+def _body(record: Document, storage_class: str | None, copies: list[str]) -> Body:
     """Returns a commit as JSON. It was verified when it was made, and by drills; `until` is its last
     reading."""
     drilled = record.get("drilled")
@@ -97,7 +100,7 @@ def _body(record: Document, storage_class: str | None) -> Body:
         "drilled_at": drilled,
         "compacted": record["compacted"],
         "storage_class": storage_class,
-        "copies": [],
+        "copies": copies,
     }
 
 

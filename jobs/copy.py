@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.changes import CopyStanding, caught_up, removed_copies, standings
+from bucketwise.archivers.copying.changes import CopyStanding, caught_up, is_new, removed_copies, standings
 from bucketwise.archivers.copying.filling import Filled, fill
 from bucketwise.archivers.copying.places import copied
 from bucketwise.archivers.preconditions import OF_READERS
@@ -28,6 +29,8 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table, size
 
 Body = dict[str, Any]
+#: What a run that was cut off has left of a copy that is required may stay so long.
+_DAY = timedelta(days=1)
 
 Forget = Annotated[
     str | None,
@@ -133,22 +136,21 @@ def _caught_up_body(context: ArchiveContext) -> Body | None:
     }
 
 
-def copy_findings(turn: Turn, store: Store | None) -> list[Finding]:
-    """Returns which copies of a policy's archive are late or unfilled, or were removed from the policy
-    file."""
+def copy_findings(store: Store | None, turn: Turn) -> list[Finding]:
+    """Returns which copies of a policy's archive are late or unfilled, or were removed from the policy file.
+    `store`: what says how far a copy may lag."""
     context, name, found = turn.context, turn.policy.name, []
     lags = {it.name: it.lag for it in store.copies} if store else {}
     for it in standings(context):
-        lag = lags.get(it.name)
-        late = it.since is not None and (it.required or (lag is not None and context.now - it.since > lag))
-        if it.filled is None and not it.required:
+        lag = _DAY if it.required else lags.get(it.name)
+        if it.filled is None and not it.required and not is_new(context):
             message = f"copy {it.name} was never filled: `bucketwise copy`"
             found.append(Finding("copy-unfilled", name, it.url, "warning", message))
-        elif late:
-            asked = "it is required" if lag is None else f"its lag is {format_duration(lag)}"
+        elif it.since is not None and lag is not None and context.now - it.since > lag:
             message = (
-                f"copy {it.name} is behind by {it.behind:,} objects since {it.since:%Y-%m-%d %H:%M} UTC, and "
-                f"{asked}: a run brings it up to the store; look at why it can't"
+                f"copy {it.name} is behind by {it.behind:,} objects since {it.since:%Y-%m-%d %H:%M} UTC, "
+                f"which is more than {format_duration(lag)}: a run brings it up to the store. Look at why it "
+                "can't"
             )
             found.append(Finding("copy-behind", name, it.url, "error", message))
     for copy, url in removed_copies(context).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -61,6 +61,19 @@ def standings(context: ArchiveContext) -> list[CopyStanding]:
         count = None if filled is None else keys
         found.append(CopyStanding(copy.name, copy.store.url, copy.required, filled, count, since))
     return found
+
+
+def holders(context: ArchiveContext) -> Callable[[str], list[str]]:
+    """Returns a function that gives the names of the copies which have all of a commit, by its name. What
+    waits is asked for once."""
+    filled = [it for it in standings(context) if it.filled is not None]
+    records = CopyRecords(context.receipts)
+    waiting = {it.name: records.waiting_keys(it.name) if it.behind else set() for it in filled}
+
+    def of(commit: str) -> list[str]:
+        return [name for name, keys in waiting.items() if not any(commit in key for key in keys)]
+
+    return of
 
 
 def removed_copies(context: ArchiveContext) -> dict[str, str]:

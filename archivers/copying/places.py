@@ -28,9 +28,9 @@ def within(context: ArchiveContext, store: ObjectStore) -> ArchiveContext:
 
 
 def first_alone(context: ArchiveContext) -> ArchiveContext:
-    """Returns a context that looks at the first store alone."""
+    """Returns a context in which nothing that is damaged in the first store is read from a copy."""
     store = copied(context)
-    return context if store is None else within(context, store.first)
+    return context if store is None else replace(context, store=store.first)
 
 
 def identity_keys(context: ArchiveContext, store: ObjectStore) -> Iterator[str]:

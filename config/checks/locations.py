@@ -218,6 +218,8 @@ def _check_copies(store: Store, report: ProblemReport) -> None:
         before.append((at, place))
         if not isinstance(place, StoreCopy):
             continue
+        if not place.name:
+            report.add((*at, "name"), Fault("it is empty", "use 1 to 32 letters, digits, `_` and `-`"))
         if (first := names.setdefault(place.name.lower(), at[-1])) != at[-1]:
             earlier = dotted(("store", "copies", first))
             report.add((*at, "name"), Fault(f"{earlier} has this name", "give each copy a name of its own"))

@@ -13,11 +13,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise import __version__
+from bucketwise.archivers.copying.places import first_alone
 from bucketwise.archivers.preconditions import is_known
 from bucketwise.archivers.records.deletions import policy_digest
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.written import policy_toml
-from bucketwise.jobs import lake
+from bucketwise.jobs import copy, lake
 from bucketwise.jobs.audit.audit import audit_policy
 from bucketwise.jobs.audit.evidence import evidence_body
 from bucketwise.jobs.audit.page import audit_page, parts_read, words
@@ -186,7 +187,11 @@ def audit(
         full=full,
         evidence=call.json or html is not None,
         drilled_every=call.settings.drill.every,
-        finders=[*([found.findings] if found else []), partial(lake_findings, call.settings.lake)],
+        finders=[
+            *([found.findings] if found else []),
+            partial(lake_findings, call.settings.lake),
+            partial(copy.copy_findings, call.settings.store),
+        ],
     )
     results = perform(call, [step], options, policies=policies)
     for policy, result in zip(policies, results, strict=False):  # an interruption leaves some out
@@ -224,11 +229,14 @@ def audit_step(
     """
 
     def do(turn: Turn) -> StepResult:
-        report = audit_policy(turn.context, turn.readers, full=full, drilled_every=drilled_every)
+        context = first_alone(turn.context)
+        report = audit_policy(context, turn.readers, full=full, drilled_every=drilled_every)
         further = (it for find in finders for it in find(turn))
         done = findings_result([*pause_findings(turn), *report.findings, *further], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
-        remedies = {it.code: it.remedy for job in (JOB, lake.JOB, publish.JOB) for it in job.audited}
+        remedies = {
+            it.code: it.remedy for job in (JOB, lake.JOB, publish.JOB, copy.JOB) for it in job.audited
+        }
         for it in done.body["findings"]:
             it["remedy"] = remedies[it["code"]]
         proof = evidence_body(turn.context) if evidence else {}

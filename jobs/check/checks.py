@@ -72,6 +72,9 @@ CHECKED = (
         ),
     ),
     Code("store-absent", ("error",)),
+    Code("copy-unfilled", ("error", "warning")),
+    Code("copy-behind", ("error",)),
+    Code("copy-removed", ("warning",)),
     Code("archive-not-ours", ("error",)),
     Code(
         "object-lock",

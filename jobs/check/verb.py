@@ -25,6 +25,7 @@ from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.check.checks import CHECKED, check_policy
 from bucketwise.jobs.check.services import check_server, check_store
+from bucketwise.jobs.copy import copy_findings
 from bucketwise.jobs.core import clock, lease
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import failure_of
@@ -197,6 +198,8 @@ def _check(turn: Turn) -> StepResult:
     targets = {level.collection for level in levels_of(turn.policy)}
     since = gained(context.database, turn.policy) if withheld.isdisjoint(targets) else ()
     found = [*paused, *lag_findings(turn), *unfollowed(turn), *early, *checked.findings, *since]
+    if withheld.isdisjoint(OWN_COLLECTIONS):
+        found += copy_findings(None, turn)
     done = findings_result(found, FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return StepResult({**done.body, "fit": fit}, done.exit_code)

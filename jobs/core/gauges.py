@@ -8,6 +8,7 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.copying.changes import standings
 from bucketwise.archivers.worth import Worth, known_worth
 from bucketwise.buckets.fields.times import FIRST_MS
 from bucketwise.buckets.models import model_of
@@ -28,6 +29,8 @@ GAUGES = {
     "summary_bytes": "Bytes of summaries and their indexes",
     "store_bytes": "Bytes of the archive",
     "removed_bytes": "Bytes of documents that were deleted, and are not live again",
+    "copies_behind_objects": "Objects that copies of the store lack or have too many",
+    "copies_behind_seconds": "Time since a copy of the store is behind, in seconds",
     "lease_held": "Whether a run held the lease when the last one had ended",
 }
 
@@ -60,10 +63,23 @@ def gauges(context: ArchiveContext) -> dict[str, float]:
                 found["archive_lag_seconds"] = max(lags) / 1000
             if (worth := known_worth(context)) is not None:
                 found |= _sizes(worth)
+            if context.has_parts:
+                found |= _copies(context)
             found["lease_held"] = float(lease.is_held(context.database, policy.identity))
     except PyMongoError:
         return {}
     return found
+
+
+def _copies(context: ArchiveContext) -> dict[str, float]:
+    """Returns how far copies are behind: all objects, and the time of the one that is furthest behind."""
+    behind = [it for it in standings(context) if it.since is not None]
+    seconds = [(context.now - it.since).total_seconds() for it in behind if it.since is not None]
+    objects = sum(it.behind or 0 for it in behind)
+    return {
+        "copies_behind_objects": float(objects),
+        "copies_behind_seconds": max(0.0, *seconds) if seconds else 0.0,
+    }
 
 
 def _sizes(worth: Worth) -> dict[str, float]:

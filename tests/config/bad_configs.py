@@ -2114,6 +2114,31 @@ OBJECT_LOCKS = [
 ]
 
 
+def _copies(id: str, lines: str, *fragments: str) -> BadConfig:
+    """GOOD with copies of its store."""
+    return BadConfig(id, changed((f'url = "{_URL}"', f'url = "{_URL}"\n{lines}')), fragments)
+
+
+_B = '[[store.copies]]\nname = "b"\nurl = "file:///b"\n'
+_C = _B.replace('"b"', '"c"')
+COPIES = [
+    _copies("copy-no-name", '[[store.copies]]\nurl = "file:///b"\n', "store.copies.1.name", "it is missing"),
+    _copies("copy-empty-name", _B.replace('"b"', '""'), "store.copies.1.name", "it is empty"),
+    _copies("copy-name", _B.replace('"b"', '"b/c"'), "store.copies.1.name", "1 to 32 letters"),
+    _copies("copy-twice", _B + _B.replace("///b", "///c"), "store.copies.2.name", "has this name"),
+    _copies(
+        "copy-in-the-store", _B.replace("file:///b", f"{_URL}/b"), "copies.1.url", "one place with store.url"
+    ),
+    _copies("copy-in-a-copy", _B + _C, "copies.2.url", "in one place with store.copies.1.url"),
+    _copies("copy-url", _B.replace("file:///b", "ftp://b"), "copies.1.url", "not a supported store URL"),
+    _copies("copy-required-lags", _B + 'lag = "7d"\n', "copies.1.lag", "never lags", "required = false"),
+    _copies("copy-key", _B + "requird = false\n", "store.copies.1.requird", "did you mean `required`"),
+    _copies(
+        "copy-locks", _B + 'object_lock = {mode = "governance", days = 7}\n', "1.object_lock", "can't lock"
+    ),
+]
+
+
 def _redis(id: str, lines: str, *fragments: str, policy: str = "") -> BadConfig:
     """GOOD with a table for Redis, and one of a policy."""
     table = f'url = "{_URL}"\n[publish.redis]\n{lines}'
@@ -2560,6 +2585,7 @@ BAD_CONFIGS: list[BadConfig] = [
     *SAMPLES,
     *STORAGE_CLASSES,
     *OBJECT_LOCKS,
+    *COPIES,
     *NAMES,
     *FIELDS,
     *CONTRADICTIONS,

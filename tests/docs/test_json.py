@@ -69,6 +69,21 @@ def _damage(place: Place) -> None:
         part.write_bytes(b"x")
 
 
+def _add_copy(place: Place) -> None:
+    (place.folder / "b").mkdir()
+    place.write_config(f'[[store.copies]]\nname = "b"\nurl = "{(place.folder / "b").as_uri()}"\n' + POLICIES)
+
+
+def _copied(place: Place) -> None:
+    _add_copy(place)
+    place("run")
+
+
+def _damage_once(place: Place) -> None:
+    for part in (place.folder / "store").rglob("data/*/*.parquet"):
+        part.write_bytes(b"x")
+
+
 def _publish(place: Place) -> None:
     """It tells of none: the policy publishes nothing."""
     place.write_config('[publish.redis]\nurl = "redis://h"\n' + POLICIES)
@@ -135,6 +150,8 @@ BEFORE: dict[str, tuple[tuple[Step, ...], list[str]]] = {
     "publish": ((_publish,), ["--all"]),
     "verify": (("run", _damage), []),
     "drill": (("run",), []),
+    "repair": ((_copied, _damage_once), []),
+    "copy": (("run", _add_copy), []),
     "receipts": (("run",), []),
     "sign": ((), []),
     "restore": (("run",), ["--to", "ticks_restored"]),

@@ -45,6 +45,11 @@ def _replace(place: Place, name: str, old: bytes, new: bytes) -> None:
     path.write_bytes(path.read_bytes().replace(old, new))
 
 
+def _add_copy(place: Place) -> None:
+    (place.folder / "b").mkdir()
+    place.write_config(f'[[store.copies]]\nname = "b"\nurl = "{(place.folder / "b").as_uri()}"\n' + POLICIES)
+
+
 CASES: dict[preconditions.Precondition, Case] = {
     preconditions.has_source: Case(
         lambda it: it.database.ticks.drop(), "source-missing", 1, "write may_be_missing = true"
@@ -63,6 +68,7 @@ CASES: dict[preconditions.Precondition, Case] = {
         5,
         "Mount it, put it back",
     ),
+    preconditions.has_copies: Case(_add_copy, "copy-unfilled", 5, "`bucketwise copy`"),
     preconditions.is_ours: Case(
         lambda it: _replace(it, "meta/owner.json", b'"owner": "', b'"owner": "0'),
         "archive-not-ours",

@@ -146,7 +146,7 @@ VERBS: list[tuple[str, ...]] = [
     ("advise", "ticks", "--no-candidates"), ("remodel", "ticks", "--to", "slots", "--into", "again"),
     ("check",), ("config", "show"), ("plan",), ("plan", "--against", "new.toml"), ("rollup",),
     ("archive",), ("run",),
-    ("lake", "sync"), ("verify",), ("drill",),
+    ("lake", "sync"), ("verify",), ("drill",), ("copy",), ("repair",),
     ("audit", "--html", "audit.html"), ("status",), ("stats",), ("summarize", "-p", "ticks", *RANGE),
     ("query", "FROM ticks, ticks_hourly, ticks_coverage LIMIT 1"), ("query", "FROM ticks", "--explain"),
     ("coverage",),
