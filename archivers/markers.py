@@ -265,10 +265,15 @@ class Markers:
             raise HaltedError(
                 f"policy {self.policy}: {self.store.url} is not the store that was used before: {reason}. "
                 "Nothing was archived or deleted. A disk may not be mounted, or the store was moved: mount "
-                "it, or correct store.url. If it is right as it is, take it over: bucketwise adopt "
-                "--reason TEXT"
+                f"it, or correct store.url. {self._refill}If it is right as it is, take it over: bucketwise "
+                "adopt --reason TEXT"
             )
         return found
+
+    @property
+    def _refill(self) -> str:
+        """Returns what fills a store that was lost, where it has copies."""
+        return "If it was lost: `bucketwise repair` fills it from a copy. " if copies_of(self.store) else ""
 
     def _check_copies(self, found: str | None) -> None:
         """Raises HaltedError where a copy without which nothing counts is another store."""

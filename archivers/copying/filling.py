@@ -4,7 +4,7 @@ resumes where it was cut off."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
 from bucketwise.archivers.context import ArchiveContext, offline_archive
@@ -46,13 +46,15 @@ def fill(context: ArchiveContext, store: CopiedStore, copy: Copy) -> Filled:
     return done
 
 
-def transfer(context: ArchiveContext, source: ObjectStore, target: Copy) -> Filled:
+def transfer(
+    context: ArchiveContext, source: ObjectStore, target: Copy, leaving: Set[str] = frozenset()
+) -> Filled:
     """Puts what a store has of a policy's archive, and the target lacks or has in another size, into the
     target: manifests after the files that they name, and what tells whose archive it is last. Each store is
-    listed once."""
+    listed once. `leaving`: keys that are left out."""
     name, done = context.policy.identity, Filled()
     there = {it.key: it.size for it in target.store.list(f"{name}/")}
-    sizes = {it.key: it.size for it in source.list(f"{name}/")}
+    sizes = {it.key: it.size for it in source.list(f"{name}/") if it.key not in leaving}
     done.others = len(there.keys() - sizes.keys())
     missing = sorted((key for key, size in sizes.items() if there.get(key) != size), key=_rank)
     files = _files_of(context, source, missing)

@@ -18,6 +18,7 @@ from bucketwise.archivers.copying.filling import transfer
 from bucketwise.archivers.copying.places import copied, first_alone, marker_fault, within
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.markers import read_marker
+from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.stores.base import ObjectStore, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, put_compared
 from bucketwise.archivers.verifying.report import Damage, VerifyReport
@@ -109,11 +110,17 @@ class Repair:
         self.store.first.check_there()
         if read_marker(self.store.first) is not None:
             return
-        for copy in self.store.copies:
-            if marker_fault(self.context, copy, is_new=True) is None and read_marker(copy.store) is not None:
+        named, records = {it.name: it for it in self.store.copies}, CopyRecords(self.context.receipts)
+        for it in sorted(standings(self.context), key=lambda it: it.behind or 0):
+            copy = named[it.name]
+            if it.filled is not None and marker_fault(self.context, copy, is_new=False) is None:
                 done.objects.append(Mended(self.store.first.url, copy.name, "store-empty"))
                 if self.writes:
-                    transfer(self.context, copy.store, Copy(FIRST, self.store.first, required=True))
+                    first, waiting = (
+                        Copy(FIRST, self.store.first, required=True),
+                        records.waiting_keys(it.name),
+                    )
+                    transfer(self.context, copy.store, first, leaving=waiting)
                 return
         raise HaltedError(
             f"policy {self.context.policy.name}: {self.store.url} has no marker, and no copy is at hand from "

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from bucketwise.archivers.records.pins import COLLECTION as PINS
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.config.policies import Settings
 from bucketwise.jobs import compact
 from bucketwise.jobs.archive import ARCHIVE, archive_table
 from bucketwise.jobs.compact import COMPACT
@@ -17,6 +18,7 @@ from bucketwise.jobs.core import lease, ledger
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import AllowLarge, Job
 from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.core.turn import Follower
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.closing import run_closing
 from bucketwise.jobs.output.grid import Attention
@@ -40,13 +42,17 @@ def run(
     For every policy, or those named: the entry for cron.
     """
     open_executor = call.open_executor()
-    settings = call.settings
-    copies = following_copies(settings.store)
-    followers = (*registering(settings.lake), *copies, *published(settings), WORTH)
+    followers = followers_of(call.settings)
     options = RunOptions(open_executor=open_executor, allow_large=allow_large, followers=followers)
     results = perform(call, RUN, options)
     tables = [*run_tables(results), *notes(results), *run_closing(results)]
     return Report(call.command, call.now, results, tables)
+
+
+def followers_of(settings: Settings) -> tuple[Follower, ...]:
+    """Returns what follows the steps of a run."""
+    copies = following_copies(settings.store)
+    return (*registering(settings.lake), *copies, *published(settings), WORTH)
 
 
 #: Summaries go last: their readings are archived by then.

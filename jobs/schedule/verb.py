@@ -17,7 +17,6 @@ from pymongo.database import Database
 from bucketwise.config.cron import parse_cron
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.copy import following_copies
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, MetricsFile
@@ -28,15 +27,12 @@ from bucketwise.jobs.core.notify import Notifier
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.turn import Step
 from bucketwise.jobs.drill import drill_step
-from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.publish.verb import published
-from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.run.verb import RUN, followers_of
 from bucketwise.jobs.schedule.board import Board, pages
 from bucketwise.jobs.schedule.scheduler import Service, Task
 from bucketwise.jobs.schedule.server import Hosts, in_url, served
-from bucketwise.jobs.stats import WORTH
 from bucketwise.jobs.status import PLACE
 
 Port = Annotated[
@@ -112,12 +108,7 @@ def schedule(
     )
     options = RunOptions(
         open_executor=call.open_executor(),
-        followers=(
-            *registering(call.settings.lake),
-            *following_copies(call.settings.store),
-            *published(call.settings),
-            WORTH,
-        ),
+        followers=followers_of(call.settings),
     )
     with call.database() as database:
         runners = _Runners(call, database, options, is_measured=metrics_port is not None or file is not None)
