@@ -16,6 +16,7 @@ from bucketwise.archivers.markers import KEY
 from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.stores.base import NotFound, ObjectStore
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, put_compared
+from bucketwise.archivers.stores.encrypted import EncryptedStore
 
 
 @dataclass
@@ -75,7 +76,7 @@ def _put(
     files: dict[str, StoredFile],
     done: Filled,
 ) -> bool:
-    is_sound = _soundness(key, files)
+    is_sound = _as_lying(context, key, _soundness(key, files))
     try:
         data = source.get_sound(key, is_sound)
     except NotFound:
@@ -87,6 +88,16 @@ def _put(
     done.copied += 1
     done.bytes += len(data)
     return True
+
+
+def _as_lying(
+    context: ArchiveContext, key: str, is_sound: Callable[[bytes], bool]
+) -> Callable[[bytes], bool]:
+    """Returns what tells of the bytes of an object, as they lie, whether they are sound."""
+    store = context.store
+    if not isinstance(store, EncryptedStore):
+        return is_sound
+    return lambda lying: store.is_sound(key, lying, is_sound)
 
 
 def _rank(key: str) -> tuple[int, str]:

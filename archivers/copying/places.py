@@ -12,6 +12,7 @@ from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.markers import KEY, OwnerFile, read_marker, read_record
 from bucketwise.archivers.stores.base import NotFound, ObjectStore
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, copies_of, naming
+from bucketwise.archivers.stores.encrypted import EncryptedStore
 from bucketwise.config.errors import HaltedError
 
 
@@ -20,17 +21,23 @@ def copied(context: ArchiveContext) -> CopiedStore | None:
     return copies_of(context.store) if context.policy.has_parts else None
 
 
+def readable(context: ArchiveContext, store: ObjectStore) -> ObjectStore:
+    """Returns one of the stores of an archive, decrypted if they are encrypted."""
+    return context.store.over(store) if isinstance(context.store, EncryptedStore) else store
+
+
 def within(context: ArchiveContext, store: ObjectStore) -> ArchiveContext:
     """Returns a context that looks at one store alone: nothing is read from a copy in its place."""
-    connections = replace(context.connections, store=store)
+    alone = readable(context, store)
+    connections = replace(context.connections, store=alone)
     state = ArchiveState(topology=context.state.topology)
-    return replace(context, store=store, executor=LocalExecutor(connections), fence=0, state=state)
+    return replace(context, store=alone, executor=LocalExecutor(connections), fence=0, state=state)
 
 
 def first_alone(context: ArchiveContext) -> ArchiveContext:
     """Returns a context in which nothing that is damaged in the first store is read from a copy."""
     store = copied(context)
-    return context if store is None else replace(context, store=store.first)
+    return context if store is None else replace(context, store=readable(context, store.first))
 
 
 def identity_keys(context: ArchiveContext, store: ObjectStore) -> Iterator[str]:
@@ -51,7 +58,8 @@ def marker_fault(context: ArchiveContext, copy: Copy, *, is_new: bool) -> Halted
         owner = None
         with suppress(NotFound):
             key = owner_key(policy.identity)
-            owner = OwnerFile.of(copy.store.get_bytes(key), f"{copy.store.url}/{key}").owner
+            data = readable(context, copy.store).get_bytes(key)
+            owner = OwnerFile.of(data, f"{copy.store.url}/{key}").owner
     wanted = record.marker or record.known
     if found is None and is_new and owner is None:
         return None

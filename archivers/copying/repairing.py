@@ -9,6 +9,7 @@ nothing more is found.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,8 +20,9 @@ from bucketwise.archivers.copying.places import copied, first_alone, marker_faul
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.markers import read_marker
 from bucketwise.archivers.records.changes import CopyRecords
-from bucketwise.archivers.stores.base import ObjectStore, StoreError
+from bucketwise.archivers.stores.base import NotFound, ObjectStore, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, put_compared
+from bucketwise.archivers.stores.encrypted import is_keyring, keyring_key
 from bucketwise.archivers.verifying.report import Damage, VerifyReport
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError
@@ -79,6 +81,7 @@ class Repair:
         places = {FIRST: Copy(FIRST, self.store.first, required=True)}
         places |= {it.name: it for it in self._filled()}
         self._refill_first(done)
+        self._mend_keyrings(places, done)
         bad = {name: self._damage(it.store) for name, it in places.items()}
         for _ in range(_MOST_ROUNDS):
             mended = self._round(places, bad, done)
@@ -126,6 +129,21 @@ class Repair:
             f"policy {self.context.policy.name}: {self.store.url} has no marker, and no copy is at hand from "
             "which it could be filled. Nothing was changed. Mount it, or correct store.url"
         )
+
+    def _mend_keyrings(self, places: Mapping[str, Copy], done: Repaired) -> None:
+        """Puts the keyring, without which nothing can be verified, back where it is missing or damaged."""
+        key, found = keyring_key(self.context.policy.identity), dict[str, bytes | None]()
+        for name, place in places.items():
+            with suppress(NotFound):
+                data = place.store.get_bytes(key)
+                found[name] = data if is_keyring(data) else None
+        sound = [(name, data) for name, data in found.items() if data is not None]
+        for name, place in places.items() if sound else ():
+            source, data = sound[0]
+            if found.get(name) is None:
+                done.objects.append(Mended(f"{place.store.url}/{key}", source, "keyring-missing"))
+                if self.writes:
+                    put_compared(place, key, data)
 
     def _damage(self, store: ObjectStore) -> dict[str, Damage]:
         """Returns what is damaged in a store, by key."""

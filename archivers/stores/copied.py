@@ -31,6 +31,7 @@ from bucketwise.archivers.stores.base import (
     StoreObject,
     Versioning,
 )
+from bucketwise.archivers.stores.encrypted import EncryptedStore
 
 T = TypeVar("T")
 #: Reads from a copy that are told one by one; all are counted.
@@ -204,6 +205,9 @@ class CopiedStore:
             raise failure
         return data
 
+    def file_keys(self, key: str) -> None:
+        """Returns none: files are taken as they are."""
+
     def head(self, key: str) -> StoreObject | None:
         """Returns what the first store knows of an object; None where there is none."""
         return self._read(lambda store: store.head(key), key)
@@ -294,8 +298,9 @@ class CopiedStore:
 
 
 def copies_of(store: ObjectStore | None) -> CopiedStore | None:
-    """Returns a store as one with copies; None where it has none."""
-    return store if isinstance(store, CopiedStore) else None
+    """Returns a store as one with copies, which lie as the store does; None where it has none."""
+    inner = store.inner if isinstance(store, EncryptedStore) else store
+    return inner if isinstance(inner, CopiedStore) else None
 
 
 def put_compared(

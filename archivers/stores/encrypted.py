@@ -220,6 +220,14 @@ class WrappedKeys:
         return keyring.open(base64.b64decode(wrapped), self._associated, self._place)
 
 
+def is_keyring(data: bytes) -> bool:
+    """Returns whether these are the bytes of a keyring, whatever keys open it."""
+    try:
+        return bool(json.loads(data)["keys"])
+    except (ValueError, LookupError, TypeError):
+        return False
+
+
 def keyring_key(folder: str) -> str:
     """Returns the key of the keyring of a policy's folder."""
     return f"{folder}/meta/keyring.json"
@@ -291,11 +299,35 @@ class EncryptedStore:
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object, decrypted; those of a Parquet file as they lie. Raises Corrupt, and
         HaltedError where there is no key for them."""
-        data = self._store.get_bytes(key, size)
+        return self.opened(key, self._store.get_bytes(key, size))
+
+    def get_sound(self, key: str, is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
+        """Returns the bytes of an object that must be there, as `get_bytes` does."""
+        lying = self._store.get_sound(key, lambda it: self.is_sound(key, it, is_sound), size)
+        return self.opened(key, lying)
+
+    def is_sound(self, key: str, lying: bytes, is_sound: Callable[[bytes], bool]) -> bool:
+        """Returns whether the bytes of an object, as they lie, can be decrypted, and are sound then."""
+        try:
+            return is_sound(self.opened(key, lying))
+        except Corrupt:
+            return False
+
+    def opened(self, key: str, lying: bytes) -> bytes:
+        """Returns the bytes of an object, decrypted, from those that lie there. Raises as `get_bytes`."""
         folder, _, rest = key.partition("/")
-        if _is_parquet(key) or not _is_inside(folder, rest) or not data.startswith(MAGIC):
-            return data
-        return self.keyring(folder).open(data[len(MAGIC) :], key, f"{self.url}/{key}")
+        if _is_parquet(key) or not _is_inside(folder, rest) or not lying.startswith(MAGIC):
+            return lying
+        return self.keyring(folder).open(lying[len(MAGIC) :], key, f"{self.url}/{key}")
+
+    def over(self, store: ObjectStore) -> EncryptedStore:
+        """Returns another store that is encrypted under the same keys."""
+        return EncryptedStore(store, lambda: self.keys)
+
+    @property
+    def inner(self) -> ObjectStore:
+        """Returns the store behind it, with what lies there as it lies."""
+        return self._store
 
     def head(self, key: str) -> StoreObject | None:
         """Returns what is known of an object, as it lies; None where there is none."""
@@ -364,7 +396,7 @@ class EncryptedStore:
         key = keyring_key(folder)
         place = f"{self.url}/{key}"
         try:
-            return Keyring.read(self._store.get_bytes(key), self.keys, place)
+            return Keyring.read(self._store.get_sound(key, is_keyring), self.keys, place)
         except NotFound:
             if not self.keys:
                 raise HaltedError(

@@ -14,9 +14,9 @@ from tests.jobs.place import MINUTES, POLICIES, Place
 Body = dict[str, Any]
 
 
-def copied(place: Place, *copies: str, policies: str = POLICIES) -> None:
+def copied(place: Place, *copies: str, policies: str = POLICIES, encryption: str = "") -> None:
     """Writes a policy file in which the store has copies, each with its name and further keys."""
-    tables = ""
+    tables = encryption
     for it in copies:
         name, _, keys = it.partition(" ")
         (place.folder / name).mkdir(exist_ok=True)
@@ -87,6 +87,26 @@ def test_what_is_damaged_in_a_copy_is_found_and_put_back(place: Place) -> None:
     assert "/b/ticks/data/" in ran.policy("ticks")["damage"][0]["place"]
     assert place("repair", "--json").policy("ticks")["repaired"] == 1
     assert files(place.folder / "b") == before
+
+
+@pytest.mark.parametrize("damage", ["a manifest", "the keyring", "all"])
+def test_an_encrypted_store_is_repaired_as_any_other(place: Place, damage: str) -> None:
+    copied(place, "b", encryption=f'encryption_key = "{"0123456789abcdef" * 2}"\n')
+    place("run")
+    store = place.folder / "store"
+    before = files(store)
+    assert before == files(place.folder / "b")
+    if damage == "all":
+        shutil.rmtree(store)
+        store.mkdir()
+    else:
+        named = "manifests/*.json" if damage == "a manifest" else "keyring.json"
+        next(store.rglob(named)).unlink()
+    assert place("restore", "-p", "ticks", "--to", "back").code == 3
+    assert place.database.back.count_documents({}) == MINUTES
+    assert place("repair").code == 0
+    assert files(store) == before
+    assert place("verify").code == 0
 
 
 def test_what_is_damaged_everywhere_is_lost_and_told(place: Place) -> None:
