@@ -61,6 +61,8 @@ def marker_fault(context: ArchiveContext, copy: Copy, *, is_new: bool) -> Halted
             data = readable(context, copy.store).get_bytes(key)
             owner = OwnerFile.of(data, f"{copy.store.url}/{key}").owner
     wanted = record.marker or record.known
+    if wanted is None and (store := copied(context)) is not None:
+        wanted = read_marker(store.first)  # a run died before it was recorded
     if found is None and is_new and owner is None:
         return None
     if found is None:
