@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from bucketwise.jobs.output.bodies import asking, keeping, proving, running
-from bucketwise.jobs.output.bodies.common import Instant, Worth
+from bucketwise.jobs.output.bodies.common import Instant, ReadsFromCopies, Worth
 
 Schema = dict[str, Any]
 
@@ -43,6 +43,8 @@ BODIES: dict[str, tuple[type, type]] = {
     "coverage": (asking.Coverage, Nothing),
     "explain": (asking.Explain, Nothing),
     "verify": (proving.Verify, Nothing),
+    "copy": (proving.Copy, Nothing),
+    "repair": (proving.Repair, Nothing),
     "drill": (proving.Drill, Nothing),
     "audit": (proving.Audit, proving.AuditWhole),
     "receipts": (proving.Receipts, Nothing),
@@ -76,6 +78,7 @@ def output_schema(verb: str) -> Schema:
             "policy": {"type": "string", "description": "Its name."},
             "exit_code": {"type": "integer", "description": "How it ended for this policy."},
             "paused": _of(running.Paused),
+            "from_copies": _of(ReadsFromCopies),
             **of_policy["properties"],
             "error": {"type": "string", "description": "Why it was cut short."},
             "stopped": {"enum": ["window over", "outside window"]},
@@ -98,6 +101,7 @@ def output_schema(verb: str) -> Schema:
             "exit_code": {"type": "integer", "description": "The most severe of all policies."},
             "now": {**instant, "description": "What was taken as the present."},
             "policies": {"type": "array", "items": policy},
+            "from_copies": _of(ReadsFromCopies),
             **beside["properties"],
             "error": {"type": "string", "description": "What kept it from working at all."},
             "problems": {"type": "array", "items": {"type": "object"}},

@@ -18,7 +18,14 @@ from bucketwise.archivers.moving import online, sweep
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.recovering import commits
 from bucketwise.archivers.restoring import put, settle
-from bucketwise.archivers.stores.base import FileKeys, ObjectStore, OlderVersions, Requests, StoreObject
+from bucketwise.archivers.stores.base import (
+    FileKeys,
+    ObjectStore,
+    OlderVersions,
+    Requests,
+    StoreObject,
+    Versioning,
+)
 from bucketwise.archivers.versions import merging
 from bucketwise.jobs.restore import unpin
 from bucketwise.rollups import context
@@ -126,6 +133,9 @@ class DyingStore:
 
     def older_versions(self, prefix: str) -> OlderVersions:
         return self._do("older_versions", lambda: self.inner.older_versions(prefix))
+
+    def versioning(self) -> Versioning:
+        return self.inner.versioning()
 
     def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
         return self._do("clean_temporaries", lambda: self.inner.clean_temporaries(before, folder))

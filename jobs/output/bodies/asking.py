@@ -6,7 +6,15 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from bucketwise.jobs.output.bodies.common import ByLevel, Day, Instant, Quarantined, Series, Worth
+from bucketwise.jobs.output.bodies.common import (
+    ByLevel,
+    CopyStanding,
+    Day,
+    Instant,
+    Quarantined,
+    Series,
+    Worth,
+)
 from bucketwise.jobs.output.bodies.running import Paused, Resumed
 
 
@@ -55,6 +63,7 @@ class Status(TypedDict):
     worth: NotRequired[Worth | None]
     paused: NotRequired[Paused | None]
     resumed: NotRequired[Resumed | None]
+    copies: NotRequired[list[CopyStanding]]
     last_runs: NotRequired[list[LastRun]]
     failed: NotRequired[list[Failed]]
 
@@ -100,7 +109,7 @@ class Commit(TypedDict):
     drilled_at: Instant | None
     compacted: bool
     storage_class: str | None
-    copies: list[Any]
+    copies: list[str]
 
 
 class Commits(TypedDict):

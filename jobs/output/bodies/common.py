@@ -102,3 +102,23 @@ class Hold(TypedDict):
     placed_at: Instant
     by: str
     freeze: bool
+
+
+class CopyStanding(TypedDict):
+    """How far a copy of the store is. `behind`: objects that it lacks, or has too many; null before it was
+    filled."""
+
+    name: str
+    url: str
+    required: bool
+    filled_at: Instant | None
+    behind: int | None
+    behind_since: Instant | None
+
+
+class ReadsFromCopies(TypedDict):
+    """What was read from copies, since the store could not give it: how much, and the first of it, each with
+    `key`, `copy` and `reason`."""
+
+    count: int
+    objects: list[dict[str, str]]

@@ -6,7 +6,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from bucketwise.jobs.output.bodies.common import Day, Finding, Instant, Worth
+from bucketwise.jobs.output.bodies.common import CopyStanding, Day, Finding, Instant, Worth
 
 
 class Damage(TypedDict):
@@ -133,3 +133,39 @@ class Sign(TypedDict):
     key: str | None
     manifests: int
     receipts: int
+
+
+class FilledCopy(CopyStanding):
+    """What was put into a copy. `others`: objects that only it has. `damaged`: keys that were not copied."""
+
+    copied: int
+    bytes: int
+    others: int
+    damaged: list[str]
+
+
+class Copy(TypedDict):
+    """What was put into copies of the store, or which were forgotten."""
+
+    copied: NotRequired[int]
+    bytes: NotRequired[int]
+    behind: NotRequired[int]
+    copies: NotRequired[list[FilledCopy]]
+    forgotten: NotRequired[list[str]]
+
+
+class Mended(TypedDict):
+    """An object that was put back, or would be, and from where."""
+
+    place: str
+    source: str
+    code: str
+
+
+class Repair(TypedDict):
+    """What was put back; `lost`: how much is damaged everywhere."""
+
+    repaired: int
+    lost: int
+    objects: list[Mended]
+    damage: list[Damage]

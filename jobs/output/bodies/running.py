@@ -156,6 +156,7 @@ class Run(TypedDict):
     expiry: NotRequired[dict[str, Any]]
     worth: NotRequired[Worth | None]
     lake: NotRequired[Lake]
+    copies: NotRequired[dict[str, Any]]
     publish: NotRequired[Publish]
     fit: NotRequired[Fit | None]
 
@@ -266,3 +267,5 @@ class Plan(Run):
     dropped: NotRequired[ByLevel]
     stops: NotRequired[Stops]
     irreversible: NotRequired[list[str]]
+    copies: NotRequired[dict[str, Any]]
+    copies: NotRequired[dict[str, Any]]
