@@ -18,13 +18,13 @@ _HEAD = """# Gallery
 Documents as people write them, each with the policy that reads it. Long arrays and sub-documents are cut
 off with `…`. Each of these is a test: roll-up, archive and restore of such documents, and what
 [`init`](begin.md#init) makes of them. What the keys mean is in [the policy file](policies.md), what
-documents may look like in [bucket models](bucket-models.md). The tables of roll-up and archive are left out.
+documents may look like in [bucket models](bucket-models.md). The tables of roll-up, archive and rules are left out.
 
 <!-- Written by `python -m tests.docs.gallery` -->
 """
 #: Elements of an array, or slots, that are shown.
 _SHOWN = 3
-_RETENTION = re.compile(r"\n*\[policies\.c\.(rollup|archive)\]\n(?:[^\[\n][^\n]*\n?)*")
+_RETENTION = re.compile(r"\n*\[+policies\.c\.(rollup|archive|rules)\]+\n(?:[^\[\n][^\n]*\n?)*")
 
 
 def page() -> str:
