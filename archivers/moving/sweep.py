@@ -1,7 +1,6 @@
 """Goes through what has expired, in the order of time, and moves it in commits of bounded size.
 
-Buckets that hold no finite number in a value field, on a whole day of a series that had some, stay: the
-application may have renamed the field, or put something else there, and nobody would notice later.
+Buckets that hold no number in a value field, on a day of a series that had some, stay: it may be renamed.
 """
 
 from __future__ import annotations

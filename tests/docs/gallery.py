@@ -18,7 +18,7 @@ _HEAD = """# Gallery
 Documents as people write them, each with the policy that reads it. Long arrays and sub-documents are cut
 off with `…`. Each of these is a test: roll-up, archive and restore of such documents, and what
 [`init`](begin.md#init) makes of them. What the keys mean is in [the policy file](policies.md), what
-documents may look like in [bucket models](bucket-models.md). The tables of roll-up, archive and rules are left out.
+documents may look like in [bucket models](bucket-models.md). Roll-up, archive and rules are left out.
 
 <!-- Written by `python -m tests.docs.gallery` -->
 """
