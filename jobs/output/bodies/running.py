@@ -268,4 +268,3 @@ class Plan(Run):
     stops: NotRequired[Stops]
     irreversible: NotRequired[list[str]]
     copies: NotRequired[dict[str, Any]]
-    copies: NotRequired[dict[str, Any]]
