@@ -114,6 +114,7 @@ class Archive(TypedDict):
     quarantine: NotRequired[list[Quarantined]]
     fit: NotRequired[Fit | None]
     limit: NotRequired[Limit]
+    copies: NotRequired[dict[str, Any]]
 
 
 class Compact(TypedDict):
@@ -125,6 +126,7 @@ class Compact(TypedDict):
     buckets: int
     bytes_before: int
     bytes_after: int | None
+    copies: NotRequired[dict[str, Any]]
 
 
 class Days(TypedDict):
@@ -267,4 +269,3 @@ class Plan(Run):
     dropped: NotRequired[ByLevel]
     stops: NotRequired[Stops]
     irreversible: NotRequired[list[str]]
-    copies: NotRequired[dict[str, Any]]
