@@ -26,7 +26,8 @@ from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Finding, Follower, Step, StepResult, Turn, prepare
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table, size
+from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.output.text import size
 
 Body = dict[str, Any]
 #: What a run that was cut off has left of a copy that is required may stay so long.
