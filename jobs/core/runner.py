@@ -18,7 +18,7 @@ from bucketwise.archivers.markers import Topology
 from bucketwise.archivers.preconditions import require
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import ObjectStore
-from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.buckets.fields.times import EVER, TimeRange, later
 from bucketwise.config.cron import missed_since
 from bucketwise.config.errors import InterruptedRun, PausedError, WindowOverError
 from bucketwise.config.policies import Policy
@@ -228,7 +228,7 @@ class Runner:
         return gate is None or gate.opens_at(self._present()) is None
 
     def _present(self) -> datetime:
-        return self.now + timedelta(seconds=clock.steady() - self.begun)
+        return later(self.now, timedelta(seconds=clock.steady() - self.begun))
 
     def _do_recorded(self, result: Result, lease: Lease, turn: Turn, gate: Throttler | None) -> None:
         ledger = Ledger(self.database)
