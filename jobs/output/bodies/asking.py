@@ -51,7 +51,7 @@ class Failed(TypedDict):
 
 
 class Status(TypedDict):
-    """Where a policy stands; with `--failed`, the last runs that failed."""
+    """Tells where a policy stands; with `--failed`, the last runs that failed."""
 
     rolled_up_through: NotRequired[Instant | None]
     levels: NotRequired[dict[str, Instant | None]]
@@ -113,7 +113,7 @@ class Commit(TypedDict):
 
 
 class Commits(TypedDict):
-    """What an archive holds. `totals`: with more commits than are listed, of all."""
+    """Tells what an archive holds. `totals`: with more commits than are listed, of all."""
 
     commits: list[Commit]
 
@@ -144,7 +144,7 @@ class Summarize(TypedDict):
 
 
 class Readings(TypedDict):
-    """What `readings` wrote, and left out."""
+    """Tells what `readings` wrote, and left out."""
 
     format: str
     output: str | None
@@ -154,7 +154,7 @@ class Readings(TypedDict):
 
 
 class Query(TypedDict):
-    """What a query left out of a policy."""
+    """Tells what a query left out of a policy."""
 
     quarantined: NotRequired[int]
     quarantine: NotRequired[list[Quarantined]]
@@ -190,7 +190,7 @@ class CoveredBy(TypedDict):
 
 
 class CoveredDay(TypedDict):
-    """Where the readings of a day, or of an hour of it, are."""
+    """Tells where the readings of a day, or of an hour of it, are."""
 
     day: Day
     hour: NotRequired[int]
@@ -209,7 +209,7 @@ class CoveredDay(TypedDict):
 
 
 class Coverage(TypedDict):
-    """Where the readings of each day, or hour, are. `states`: how many there are of each. `rules`: those of
+    """Tells where the readings of each day, or hour, are. `states`: how many there are of each. `rules`: those of
     the policy."""
 
     by: Literal["day", "hour"]
@@ -219,7 +219,7 @@ class Coverage(TypedDict):
 
 
 class Event(TypedDict):
-    """What happened to a bucket."""
+    """Tells what happened to a bucket."""
 
     at: Instant | None
     event: str
@@ -231,7 +231,7 @@ class Event(TypedDict):
 
 
 class Next(TypedDict):
-    """What happens to a bucket next, and when; null: nothing, or it is not known."""
+    """Tells what happens to a bucket next, and when; null: nothing, or it is not known."""
 
     action: str | None
     at: Instant | None
@@ -254,7 +254,7 @@ class ExplainedBucket(TypedDict):
 
 
 class Explain(TypedDict):
-    """What became of the buckets asked for, and what will. `searched`: where none was found."""
+    """Tells what became of the buckets asked for, and what will. `searched`: where none was found."""
 
     state: str | None
     rule: str | None

@@ -83,7 +83,7 @@ Forecast = TypedDict("Forecast", {"with": int | None, "without": int | None})
 
 
 class Worth(TypedDict):
-    """What a policy is worth."""
+    """Tells what a policy is worth."""
 
     before: Sizes
     now: Sizes
@@ -117,7 +117,7 @@ class CopyStanding(TypedDict):
 
 
 class ReadsFromCopies(TypedDict):
-    """What was read from copies, since the store could not give it: how much, and the first of it, each with
+    """Tells what was read from copies, since the store could not give it: how much, and the first of it, each with
     `key`, `copy` and `reason`."""
 
     count: int

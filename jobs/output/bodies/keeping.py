@@ -10,7 +10,7 @@ from bucketwise.jobs.output.bodies.common import Finding, Fit, Hold, Instant
 
 
 class Restore(TypedDict):
-    """What came back; with `--dry-run`, what would."""
+    """Tells what came back; with `--dry-run`, what would."""
 
     to: NotRequired[str | None]
     buckets: int
@@ -39,7 +39,7 @@ class Holds(TypedDict):
 
 
 class Remaining(TypedDict):
-    """Where readings of an erased series may remain, and why. `found`: whether any were seen there."""
+    """Tells where readings of an erased series may remain, and why. `found`: whether any were seen there."""
 
     place: str
     why: str
@@ -47,7 +47,7 @@ class Remaining(TypedDict):
 
 
 class Erase(TypedDict):
-    """What was erased; in a dry run, what would be."""
+    """Tells what was erased; in a dry run, what would be."""
 
     dry_run: bool
     buckets: int
@@ -70,7 +70,7 @@ class Adopted(TypedDict):
 
 
 class Retire(TypedDict):
-    """Whether the policy was ended now."""
+    """Tells whether the policy was ended now."""
 
     retired: bool
 
@@ -84,7 +84,7 @@ class Undelete(TypedDict):
 
 
 class Check(TypedDict):
-    """Whether a run would work. `fit`: null where no bucket could be read."""
+    """Tells whether a run would work. `fit`: null where no bucket could be read."""
 
     findings: list[Finding]
     fit: NotRequired[Fit | None]
@@ -97,7 +97,7 @@ class CheckWhole(TypedDict):
 
 
 class InitCollection(TypedDict):
-    """What a collection is. `asked`: it can be read in several ways, each an entry of `readings`."""
+    """Tells what a collection is. `asked`: it can be read in several ways, each an entry of `readings`."""
 
     collection: str
     model: str | None
@@ -156,7 +156,7 @@ class RemodelWhole(TypedDict):
 
 
 class DemoWhole(TypedDict):
-    """What the demo did. With `--keep`: where its MongoDB and its policy file are."""
+    """Tells what the demo did. With `--keep`: where its MongoDB and its policy file are."""
 
     sizes: list[dict[str, Any]]
     checks: int

@@ -18,7 +18,7 @@ class Damage(TypedDict):
 
 
 class Verify(TypedDict):
-    """What was read again. `bad`: how many parts, manifests or records are not as they must be."""
+    """Tells what was read again. `bad`: how many parts, manifests or records are not as they must be."""
 
     parts: int
     readings: int
@@ -38,7 +38,7 @@ class DrilledDay(TypedDict):
 
 
 class Drill(TypedDict):
-    """What a drill has proven."""
+    """Tells what a drill has proven."""
 
     days: int
     buckets: int
@@ -60,7 +60,7 @@ class CoverageRun(TypedDict):
 
 
 class AuditedCoverage(TypedDict):
-    """Where the readings are. `states`: days in each."""
+    """Tells where the readings are. `states`: days in each."""
 
     states: dict[str, int]
     runs: list[CoverageRun]
@@ -82,7 +82,7 @@ class Balance(TypedDict):
 
 
 class Audit(TypedDict):
-    """Whether a policy is kept, and the evidence for it."""
+    """Tells whether a policy is kept, and the evidence for it."""
 
     findings: list[Finding]
     words: NotRequired[str]
@@ -103,7 +103,7 @@ class Audit(TypedDict):
 
 
 class AuditWhole(TypedDict):
-    """Who audited what, with which version."""
+    """Tells who audited what, with which version."""
 
     by: str
     version: str
@@ -128,7 +128,7 @@ class Rekey(TypedDict):
 
 
 class Sign(TypedDict):
-    """What was signed. `key`: the fingerprint of the key."""
+    """Tells what was signed. `key`: the fingerprint of the key."""
 
     key: str | None
     manifests: int
@@ -136,7 +136,7 @@ class Sign(TypedDict):
 
 
 class FilledCopy(CopyStanding):
-    """What was put into a copy. `others`: objects that only it has. `damaged`: keys that were not copied."""
+    """Tells what was put into a copy. `others`: objects that only it has. `damaged`: keys that were not copied."""
 
     copied: int
     bytes: int
@@ -145,7 +145,7 @@ class FilledCopy(CopyStanding):
 
 
 class Copy(TypedDict):
-    """What was put into copies of the store, or which were forgotten."""
+    """Tells what was put into copies of the store, or which were forgotten."""
 
     copied: NotRequired[int]
     bytes: NotRequired[int]
@@ -163,7 +163,7 @@ class Mended(TypedDict):
 
 
 class Repair(TypedDict):
-    """What was put back; `lost`: how much is damaged everywhere."""
+    """Tells what was put back; `lost`: how much is damaged everywhere."""
 
     repaired: int
     lost: int

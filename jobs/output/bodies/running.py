@@ -54,7 +54,7 @@ Levels = TypedDict(
 
 
 class Rollup(Levels):
-    """What `rollup` did: summaries by level, and why some were left as they are."""
+    """Tells what `rollup` did: summaries by level, and why some were left as they are."""
 
     readings: int
     kept: int
@@ -95,7 +95,7 @@ class Limit(TypedDict):
 
 
 class Archive(TypedDict):
-    """What `archive` did. `bytes`: of the files written; `removed_bytes`: of the documents deleted.
+    """Tells what `archive` did. `bytes`: of the files written; `removed_bytes`: of the documents deleted.
     Where a failure has cut it short, it has the first counts alone."""
 
     to: Literal["offline", "online", "none"]
@@ -118,7 +118,7 @@ class Archive(TypedDict):
 
 
 class Compact(TypedDict):
-    """What `compact` did. Bytes are those of the commits' files; of a plan they
+    """Tells what `compact` did. Bytes are those of the commits' files; of a plan they
     are not known."""
 
     commits: int
@@ -138,7 +138,7 @@ class Days(TypedDict):
 
 
 class ArchiveExpiry(TypedDict):
-    """What became of what is past `retain.archive`. `held`: buckets by the name of the hold."""
+    """Tells what became of what is past `retain.archive`. `held`: buckets by the name of the hold."""
 
     tombstoned: Days
     standing: Days
@@ -149,7 +149,7 @@ class ArchiveExpiry(TypedDict):
 
 
 class Run(TypedDict):
-    """What `run` and `plan` tell: the steps that the policy has."""
+    """Tells what `run` and `plan` tell: the steps that the policy has."""
 
     rollup: NotRequired[Rollup]
     archive: NotRequired[Archive]
@@ -164,7 +164,7 @@ class Run(TypedDict):
 
 
 class Lake(TypedDict):
-    """What `lake sync` registered. `snapshot`: of the Iceberg table; null: it has none."""
+    """Tells what `lake sync` registered. `snapshot`: of the Iceberg table; null: it has none."""
 
     added: int
     removed: int
@@ -179,7 +179,7 @@ class Publish(TypedDict):
 
 
 class Paused(TypedDict):
-    """Who paused a policy, when and why."""
+    """Tells who paused a policy, when and why."""
 
     reason: str
     since: Instant
@@ -187,7 +187,7 @@ class Paused(TypedDict):
 
 
 class Resumed(TypedDict):
-    """Who resumed a policy, when and why."""
+    """Tells who resumed a policy, when and why."""
 
     reason: str | None
     at: Instant
@@ -195,7 +195,7 @@ class Resumed(TypedDict):
 
 
 class Pause(TypedDict):
-    """Whether a policy is paused. `changed`: it was not before."""
+    """Tells whether a policy is paused. `changed`: it was not before."""
 
     changed: bool
     paused: Paused | None
@@ -209,7 +209,7 @@ class Resume(Pause):
 
 
 class Side(TypedDict):
-    """What one policy file has archived, deleted and kept by a time."""
+    """Tells what one policy file has archived, deleted and kept by a time."""
 
     archived: int
     deleted: int
@@ -238,7 +238,7 @@ class Change(TypedDict):
 
 
 class Anew(TypedDict):
-    """What another policy file rolls up again."""
+    """Tells what another policy file rolls up again."""
 
     levels: list[str]
     everything: bool
@@ -259,7 +259,7 @@ class Stops(TypedDict):
 
 
 class Plan(Run):
-    """What `plan` tells: the steps of a run, or two policy files side by side with `--against`."""
+    """Tells what `plan` tells: the steps of a run, or two policy files side by side with `--against`."""
 
     only_in: NotRequired[Literal["today", "against"] | None]
     changed: NotRequired[list[Change]]
