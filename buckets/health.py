@@ -307,8 +307,8 @@ _DIFF_VERSION = 2
 
 
 class Write(NamedTuple):
-    """What was written, and when by the server's clock, in milliseconds. `identity`: the `_id` of a changed
-    document, of which `fields` is only what changed; None where it is all."""
+    """Tells what was written, and when by the server's clock, in milliseconds. `identity`: the `_id` of a
+    changed document, of which `fields` is only what changed; None where it is all."""
 
     at_ms: int
     identity: Any | None

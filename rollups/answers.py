@@ -44,7 +44,7 @@ _BATCH_SIZE = 500  # summaries in memory as documents
 
 @dataclass(frozen=True)
 class Question:
-    """What to summarize: the range [since, until), and how."""
+    """Tells what to summarize: the range [since, until), and how."""
 
     since: datetime
     until: datetime

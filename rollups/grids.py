@@ -43,8 +43,8 @@ _LONGEST = 7 * DAY_MS  # windows that make up steps: months are of no one length
 
 @dataclass(frozen=True)
 class GridQuestion:
-    """What to summarize, in steps of which length, and what steps without readings show; None: they are left
-    out."""
+    """Tells what to summarize, in steps of which length, and what steps without readings show; None: they are
+    left out."""
 
     question: Question
     every: timedelta

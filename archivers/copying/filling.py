@@ -21,8 +21,8 @@ from bucketwise.archivers.stores.encrypted import EncryptedStore
 
 @dataclass
 class Filled:
-    """What was put into a store. `damaged`: the keys of objects that are damaged where they were to be read,
-    and were not copied. `others`: how many objects are in the store that the other one does not have."""
+    """Tells what was put into a store. `damaged`: the keys of objects that are damaged where they were to be
+    read, and were not copied. `others`: how many objects are in the store that the other one does not have."""
 
     copied: int = 0
     bytes: int = 0

@@ -60,7 +60,7 @@ class Mended(NamedTuple):
 
 @dataclass
 class Repaired:
-    """What was put back. `lost`: what is damaged, and undamaged nowhere."""
+    """Tells what was put back. `lost`: what is damaged, and undamaged nowhere."""
 
     objects: list[Mended] = field(default_factory=list)
     lost: list[Damage] = field(default_factory=list)

@@ -42,7 +42,7 @@ _LONGEST = 256
 
 
 class Wording:
-    """What texts and booleans of a value field count as."""
+    """Tells what texts and booleans of a value field count as."""
 
     def __init__(self, field: ValueField) -> None:
         self._field = field

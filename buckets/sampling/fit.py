@@ -123,7 +123,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a policy finds in sampled buckets. Value fields go by their names."""
+    """Tells what a policy finds in sampled buckets. Value fields go by their names."""
 
     sampled: int  # buckets
     buckets: int  # of these, that keep to the model

@@ -73,7 +73,7 @@ class Deleted:
 
 @dataclass
 class Told:
-    """What all receipts of a policy tell."""
+    """Tells what all receipts of a policy tell."""
 
     months: dict[str, Deleted] = field(default_factory=dict)
     commits: dict[str, CommitReceipts] = field(default_factory=dict)

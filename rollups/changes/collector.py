@@ -27,7 +27,7 @@ _WITHIN, _ADDED = re.compile(r"[.][0-9]+(?=[.])"), re.compile(r"[.][0-9]+$")
 
 @dataclass(frozen=True)
 class Change:
-    """What one event changed."""
+    """Tells what one event changed."""
 
     spans: Sequence[Span] = ()
     buckets: Sequence[Any] = ()  # `_id`s: the time that these cover now

@@ -101,7 +101,7 @@ class Archived:
 
 @dataclass
 class RollupReport:
-    """What a roll-up did, or would do. `readings`: those in the windows looked at, each once."""
+    """Tells what a roll-up did, or would do. `readings`: those in the windows looked at, each once."""
 
     counts: dict[LevelName, Counts] = field(default_factory=dict)  # of each level, the finest first
     readings: int = 0

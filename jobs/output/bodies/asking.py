@@ -209,8 +209,8 @@ class CoveredDay(TypedDict):
 
 
 class Coverage(TypedDict):
-    """Tells where the readings of each day, or hour, are. `states`: how many there are of each. `rules`: those of
-    the policy."""
+    """Tells where the readings of each day, or hour, are. `states`: how many there are of each. `rules`:
+    those of the policy."""
 
     by: Literal["day", "hour"]
     days: list[CoveredDay]

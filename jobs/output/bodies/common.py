@@ -117,8 +117,8 @@ class CopyStanding(TypedDict):
 
 
 class ReadsFromCopies(TypedDict):
-    """Tells what was read from copies, since the store could not give it: how much, and the first of it, each with
-    `key`, `copy` and `reason`."""
+    """Tells what was read from copies, since the store could not give it: how much, and the first of it, each
+    with `key`, `copy` and `reason`."""
 
     count: int
     objects: list[dict[str, str]]

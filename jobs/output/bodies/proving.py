@@ -136,7 +136,8 @@ class Sign(TypedDict):
 
 
 class FilledCopy(CopyStanding):
-    """Tells what was put into a copy. `others`: objects that only it has. `damaged`: keys that were not copied."""
+    """Tells what was put into a copy. `others`: objects that only it has. `damaged`: keys that were not
+    copied."""
 
     copied: int
     bytes: int
