@@ -176,9 +176,9 @@ _TRIES = 3
 
 @dataclass(frozen=True)
 class Standing:
-    """Tells what is recorded of each level: what runs have counted, how long its summaries stay by the last one
-    (as the policy file writes it), and their tombstones, for each rule of the policy, by its number. Records of
-    another collection do not count."""
+    """Tells what is recorded of each level: what runs have counted, how long its summaries stay by the last
+    one (as the policy file writes it), and their tombstones, for each rule of the policy, by its number.
+    Records of another collection do not count."""
 
     counts: Mapping[LevelName, SummaryCount]
     retentions: Mapping[LevelName, str]

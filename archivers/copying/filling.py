@@ -22,7 +22,7 @@ from bucketwise.archivers.stores.encrypted import EncryptedStore
 @dataclass
 class Filled:
     """Tells what was put into a store. `damaged`: the keys of objects that are damaged where they were to be
-    read, and were not copied. `others`: how many objects are in the store that the other one does not have."""
+    read, and were not copied. `others`: how many objects the store has that the other one lacks."""
 
     copied: int = 0
     bytes: int = 0
