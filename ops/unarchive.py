@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
 """Reads an offline archive of bucketwise without bucketwise: lists commits, checks them, writes documents.
 
-    unarchive.py list  URL POLICY [--since INSTANT] [--until INSTANT]
-    unarchive.py check URL POLICY [--since INSTANT] [--until INSTANT] [--key-variable NAME]
-    unarchive.py write URL POLICY --into FOLDER [--since INSTANT] [--until INSTANT]
+    unarchive.py list|check|write URL POLICY [--since INSTANT] [--until INSTANT] [--secret-variable NAME]
+    check: [--key-variable NAME]    write: --into FOLDER
 
 URL is a directory, file:///… or s3://bucket/prefix?region=…&endpoint_override=…&scheme=http. `write` makes
 files of BSON, one a collection, for `mongorestore` and `bsondump`. `check` compares every digest, the
-documents with theirs, the chain of manifests and, with a key, the signatures.
-
-It follows docs/archive-format.md and docs/archive-records.md, and needs pyarrow and pymongo (for `bson`)
-alone. It only reads.
+documents with theirs, the chain of manifests and, with a key, the signatures. An encrypted archive needs its
+secret, and cryptography beside pyarrow and pymongo (for `bson`). It follows docs/archive-format.md,
+docs/archive-records.md and docs/encryption.md, and only reads.
 Exit codes: 0 all is well; 1 something is wrong, and each thing is named; 2 bad usage.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import gzip
 import hashlib
 import hmac
@@ -26,36 +25,29 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 import bson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bson.codec_options import CodecOptions
-from bson.son import SON
+from bson import SON, CodecOptions
 from pyarrow import fs
+from pyarrow.parquet.encryption import CryptoFactory, KmsClient, KmsConnectionConfig
 
 VERSION = 6
-#: What a placeholder holds, by its source: how it is packed, and what of the row it is.
+#: What a placeholder holds, by its source: how it is packed; by what it is multiplied, and then divided.
 PACKED = {1: "<q", 2: "<i", 3: "<q", 4: "<d", 5: "<d", 6: "<i", 7: "<q", 8: "<q", 9: "<d", 10: "<q", 11: "<q"}
+SCALED = {2: (1, 1000), 3: (1, 1000), 4: (1, 1000), 10: (1000, 1), 11: (1_000_000, 1)}
 Json = dict[str, Any]
-Values = list[list[float | None]]
+Unit = tuple[bytes, list[bytes], list[int]]  # a bucket, its overflow, times of its readings in ms since 1970
 
 
 class BadArchive(Exception):
     """Something is not as the format says. The text names the object."""
-
-
-class Unit(NamedTuple):
-    """A bucket with its overflow, as BSON, and the times of its readings in milliseconds since 1970."""
-
-    bucket: bytes
-    overflow: list[bytes]
-    times: list[int]
 
 
 @dataclass
@@ -66,27 +58,57 @@ class Archive:
     root: str
     policy: str
     problems: list[str] = field(default_factory=list)
+    data_keys: dict[bytes, bytes] = field(default_factory=dict)  # of an encrypted one, by their ids
 
     def read(self, key: str) -> bytes:
         """Returns an object, by its key below the URL. Raises BadArchive if it is missing."""
         try:
             with self.files.open_input_stream(f"{self.root}/{key}", compression=None) as stream:
-                return bytes(stream.read())
+                data = bytes(stream.read())
         except (FileNotFoundError, IsADirectoryError):
             raise BadArchive(f"{key} is missing") from None
+        return self.opened(data[4:], key, key) if data[:4] == b"BWE1" else data
 
-    def read_whole(self, named: Json) -> bytes:
-        """Returns an object that a manifest names. Raises BadArchive unless it is as the manifest says."""
-        data = self.read(named["key"])
+    def opened(self, sealed: bytes, name: str, key: str) -> bytes:
+        """Returns what an object has sealed as `name`. Raises BadArchive if it was not, or has no key."""
+        if sealed[:4] not in self.data_keys:
+            raise BadArchive(f"{key} is encrypted under a data key that the keyring does not hold")
+        return decrypted(self.data_keys[sealed[:4]], sealed[4:], name, key)
+
+    def unlock(self, secret: str) -> None:
+        """Unwraps the data keys of the keyring. Raises BadArchive if the secret is not theirs."""
+        extracted = hmac.digest(bytes(32), secret.encode(), "sha256")
+        key = hmac.digest(extracted, b"bucketwise encryption key\1", "sha256")
+        name = hmac.digest(secret.encode(), b"encryption key id", "sha256").hex()[:8]
+        ring = f"{self.policy}/meta/keyring.json"
+        try:
+            for it in self.load(ring)["keys"]:
+                if name not in it["wrapped"]:
+                    needed = ", ".join(it["wrapped"])
+                    raise BadArchive(f"{ring} needs the secret of key {needed}: name its --secret-variable")
+                wrapped = base64.b64decode(it["wrapped"][name])
+                self.data_keys[bytes.fromhex(it["id"])] = decrypted(key, wrapped, "data key", ring)
+        except (ValueError, LookupError, TypeError):
+            raise BadArchive(f"{ring} is no keyring") from None
+
+    def table(self, named: Json) -> pa.Table:
+        """Returns the rows of a Parquet file that a manifest names. Raises BadArchive if it is another."""
+        data, key, opened = self.read(named["key"]), named["key"], self.opened
         if len(data) != named["bytes"] or hashlib.sha256(data).hexdigest() != named["sha256"]:
-            raise BadArchive(f"{named['key']} is not what its manifest says")
-        return data
+            raise BadArchive(f"{key} is not what its manifest says")
+
+        class FileKey(KmsClient):  # type: ignore[misc]
+            def unwrap_key(self, wrapped: str, _name: str) -> bytes:
+                return opened(base64.b64decode(wrapped), f"key of {key}", key)
+
+        factory = CryptoFactory(lambda _: FileKey())
+        how = factory.file_decryption_properties(KmsConnectionConfig()) if data[:4] == b"PARE" else None
+        return pq.read_table(pa.BufferReader(data), decryption_properties=how)
 
     def names(self, folder: str) -> list[str]:
         """Returns the keys below a folder of the policy, sorted."""
         place = f"{self.root}/{self.policy}/{folder}"
-        selector = fs.FileSelector(place, allow_not_found=True, recursive=True)
-        found = self.files.get_file_info(selector)
+        found = self.files.get_file_info(fs.FileSelector(place, allow_not_found=True, recursive=True))
         return sorted(it.path[len(self.root) + 1 :] for it in found if it.type == fs.FileType.File)
 
     def load(self, key: str) -> Json:
@@ -100,18 +122,26 @@ class Archive:
         return loaded
 
 
-def open_archive(url: str, policy: str) -> Archive:
+def open_archive(url: str, policy: str, secret: str | None = None) -> Archive:
     """Returns the archive of a policy at a URL or in a directory. Raises BadArchive if there is none."""
     files, root = fs.FileSystem.from_uri(url if "://" in url else Path(url).resolve().as_uri())
     archive = Archive(files, root.rstrip("/"), policy)
-    if not archive.names("meta"):
+    if not (names := archive.names("meta")):
         raise BadArchive(f"{url} has no archive of {policy}")
+    if f"{policy}/meta/keyring.json" in names:
+        archive.unlock(secret or "")
     return archive
 
 
-def overlaps(part: Json, since: datetime, until: datetime) -> bool:
-    """Whether a commit or a section may hold a reading from `since` up to, but without, `until`."""
-    return instant(part["first"]) < until and instant(part["last"]) >= since
+def decrypted(secret: bytes, sealed: bytes, name: str, key: str) -> bytes:
+    """Returns what was sealed by AES-256-GCM. Raises BadArchive if it was changed, or is another's."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    try:
+        return AESGCM(secret).decrypt(sealed[:12], sealed[12:], name.encode())
+    except (InvalidTag, ValueError):
+        raise BadArchive(f"{key} can't be decrypted: it was changed, or is another object") from None
 
 
 def instant(text: str) -> datetime:
@@ -133,40 +163,30 @@ def units(archive: Archive, manifest: Json, section: Json, parts: list[Json]) ->
     if len(times) != section["readings"]:
         raise BadArchive(f"{manifest['commit']}: {len(times)} rows, but {section['readings']} readings")
     key = section["buckets_file"]["key"]
-    groups = pq.read_table(pa.BufferReader(archive.read_whole(section["buckets_file"]))).to_pylist()
-    buckets: dict[int, tuple[bytes, list[int]]] = {}
-    overflow: dict[int, list[tuple[int, bytes, list[int]]]] = {}
-    for group in groups:
-        for index, unit in enumerate(group["units"]):
-            document, at = filled(group, index, times, values)
-            if group["overflow"]:
-                overflow.setdefault(unit, []).append((group["order"][index], document, at))
-            else:
-                buckets[unit] = (document, at)
-    if sorted(buckets) != list(range(section["buckets"])):
+    found: dict[tuple[bool, int, int], tuple[bytes, list[int]]] = {}
+    for group in archive.table(section["buckets_file"]).to_pylist():
+        for index, (unit, order) in enumerate(zip(group["units"], group["order"], strict=True)):
+            found[group["overflow"], unit, order] = filled(group, index, times, values)
+    found = dict(sorted(found.items()))
+    own, more = ([unit for is_more, unit, _ in found if is_more == asked] for asked in (False, True))
+    if own != list(range(section["buckets"])) or not {*more} <= {*own}:
         raise BadArchive(f"{key} has other buckets than the {section['buckets']} of its section")
-    found = [(unit, it) for unit in sorted(overflow) for it in sorted(overflow[unit])]
-    digest = hashlib.sha256()
-    for unit in sorted(buckets):
-        digest.update(buckets[unit][0])
-    for _, (_, document, _) in found:
-        digest.update(document)
-    digest.update(b"".join(struct.pack("<i", unit) for unit, _ in found))
-    if digest.hexdigest() != section["documents_sha256"] or len(found) != section["overflow_documents"]:
+    content = [document for document, _ in found.values()] + [struct.pack("<i", unit) for unit in more]
+    digest = hashlib.sha256(b"".join(content)).hexdigest()
+    if digest != section["documents_sha256"] or len(more) != section["overflow_documents"]:
         raise BadArchive(f"{key} and its parts do not give the documents that were archived")
-    for unit in sorted(buckets):
-        document, at = buckets[unit]
-        more = sorted(overflow.get(unit, []))
-        yield Unit(document, [it[1] for it in more], at + [time for it in more for time in it[2]])
+    for _, places in groupby(sorted(found, key=lambda it: it[1]), key=lambda it: it[1]):
+        (document, at), *overflow = (found[place] for place in places)
+        yield document, [it for it, _ in overflow], at + [time for _, its in overflow for time in its]
 
 
-def rows(archive: Archive, layout: Json, parts: list[Json]) -> tuple[list[int], Values]:
+def rows(archive: Archive, layout: Json, parts: list[Json]) -> tuple[list[int], list[list[Any]]]:
     """Returns the times of all rows of a section, as in Unit, and the values of each value field."""
     names = [path.rpartition("*.")[2].replace(".", "_") for path in layout["value_fields"]]
     times: list[int] = []
-    values: Values = [[] for _ in names]
+    values: list[list[Any]] = [[] for _ in names]
     for part in parts:
-        table = pq.read_table(pa.BufferReader(archive.read_whole(part)))
+        table = archive.table(part)
         if table.num_rows != part["rows"]:
             raise BadArchive(f"{part['key']} has {table.num_rows} rows, and its manifest says {part['rows']}")
         times += [it // 1000 for it in table["time"].cast(pa.int64()).to_pylist()]
@@ -175,7 +195,7 @@ def rows(archive: Archive, layout: Json, parts: list[Json]) -> tuple[list[int], 
     return times, values
 
 
-def filled(group: Json, index: int, times: list[int], values: Values) -> tuple[bytes, list[int]]:
+def filled(group: Json, index: int, times: list[int], values: list[list[Any]]) -> tuple[bytes, list[int]]:
     """Returns a document of a group, and the times of its readings."""
     count, k = len(group["units"]), group["readings"]
     at = group["rows"][index * k : (index + 1) * k]
@@ -190,42 +210,22 @@ def filled(group: Json, index: int, times: list[int], values: Values) -> tuple[b
         elif at[reading] >= len(times):  # an absent reading of a document without any
             content = bytes(width)
         else:
-            row = at[reading]
-            content = packed(source, values[number][row] if source in (5, 6, 7) else times[row])
+            content = packed(source, (values[number] if source in (5, 6, 7) else times)[at[reading]])
         document[hole : hole + width] = content
-    bits, flags = group["present"], group["flag"]
-    if flags:
-        each = -(-count // 8)
-        start = index // 8
-        there = [bool(bits[flag * each + start] >> (7 - index % 8) & 1) for flag in range(max(flags))]
-        pairs = zip(document, flags, strict=True)
-        document = bytearray(byte for byte, flag in pairs if flag == 0 or there[flag - 1])
+    if flags := group["flag"]:
+        first = [flag * -(-count // 8) + index // 8 for flag in range(max(flags))]
+        there = [True, *(bool(group["present"][it] >> (7 - index % 8) & 1) for it in first)]
+        document = bytearray(it for it, flag in zip(document, flags, strict=True) if there[flag])
     return bytes(document), [times[row] for row in at if row < len(times)]
 
 
-def packed(source: int, number: float | None) -> bytes:
+def packed(source: int, number: Any) -> bytes:
     """Returns the bytes of a placeholder from a value or, for other sources, from a time as in Unit."""
-    form = PACKED[source]
-    if number is None or (form != "<d" and number != number):  # what is absent; its bytes have no meaning
-        return bytes(struct.calcsize(form))
-    if source in (2, 3):
-        number = number // 1000
-    elif source == 4:
-        number = number / 1000.0
-    elif source in (10, 11):
-        number = number * (1000 if source == 10 else 1_000_000)
+    form, (times, share) = PACKED[source], SCALED.get(source, (1, 1))
     try:
-        return struct.pack(form, number if form == "<d" else int(number))
-    except (struct.error, OverflowError):
-        return bytes(struct.calcsize(form))  # too large for it, so absent as well
-
-
-def is_sealed(text: bytes, said: Json) -> bool:
-    """Whether a JSON object has its own seal."""
-    start = text.rfind(b'"signature": ')
-    before = text[:start] + b'"signature": null\n}'
-    before = before.replace(str(said.get("sha256")).encode(), b"0" * 64)
-    return start >= 0 and hashlib.sha256(before).hexdigest() == said.get("sha256")
+        return struct.pack(form, number / share if form == "<d" else int(number) * times // share)
+    except (struct.error, OverflowError, TypeError, ValueError):  # absent, or too large: without meaning
+        return bytes(struct.calcsize(form))
 
 
 def is_signed(said: Json, key: str) -> bool:
@@ -234,22 +234,26 @@ def is_signed(said: Json, key: str) -> bool:
     return hmac.compare_digest(str(said.get("signature")).partition(":")[2], digits)
 
 
+def sealed(archive: Archive, name: str, key: str | None) -> Json:
+    """Returns a JSON object. Raises BadArchive unless it has its own seal, and with a key its signature."""
+    said, text = archive.load(name), archive.read(name)
+    start = text.rfind(b'"signature": ')
+    before = (text[:start] + b'"signature": null\n}').replace(str(said.get("sha256")).encode(), b"0" * 64)
+    if start < 0 or hashlib.sha256(before).hexdigest() != said.get("sha256"):
+        raise BadArchive(f"{name} was changed: it has not its own seal")
+    if key is not None and not is_signed(said, key):
+        raise BadArchive(f"{name} is not signed with this key")
+    return said
+
+
 def check_seals(archive: Archive, keys: list[str], key: str | None) -> dict[str, Json]:
     """Notes objects without their seal or signature. Returns those that have it, by the key."""
-    note = archive.problems.append
     sound = {}
     for name in keys:
         try:
-            said = archive.load(name)
+            sound[name] = sealed(archive, name, key)
         except BadArchive as error:
-            note(str(error))
-            continue
-        if not is_sealed(archive.read(name), said):
-            note(f"{name} was changed: it has not its own seal")
-        elif key is not None and not is_signed(said, key):
-            note(f"{name} is not signed with this key")
-        else:
-            sound[name] = said
+            archive.problems.append(str(error))
     return sound
 
 
@@ -259,7 +263,7 @@ def check_chain(archive: Archive, key: str | None) -> dict[str, Json]:
     manifests = check_seals(archive, archive.names("meta/manifests"), key)
     dropped = [it for it in archive.names("meta/superseded") if it.endswith(".json")]
     links = {**manifests, **check_seals(archive, dropped, key)}
-    seals = {it["sha256"]: name for name, it in links.items()}
+    seals = {it["sha256"] for it in links.values()}
     checkpoints = check_seals(archive, archive.names("meta/checkpoints"), key)
     last = max(checkpoints.values(), key=lambda it: int(it["sequence"]), default=None)
     for name, manifest in manifests.items():
@@ -286,22 +290,20 @@ def check_receipts(archive: Archive, key: str | None) -> int:
         first, _, rest = name.rpartition("/")[2].partition("-")
         try:
             receipts = bson.decode_all(gzip.decompress(archive.read(name)), options)
-        except (OSError, EOFError, ValueError, bson.errors.BSONError) as error:
+        except (BadArchive, OSError, EOFError, ValueError, bson.errors.BSONError) as error:
             note(f"{name} can't be read: {error}")
             continue
-        previous = None
-        for receipt in receipts:
-            seal = receipt.pop("sha256")
+        seals = [receipt.pop("sha256") for receipt in receipts]
+        for receipt, seal, previous in zip(receipts, seals, [None, *seals], strict=False):
             signature = receipt.pop("signature", None)
-            sealed = hashlib.sha256(bson.encode(receipt, codec_options=options)).hexdigest() == seal
-            if not sealed or (previous is not None and receipt["previous"] != previous):
+            is_sound = hashlib.sha256(bson.encode(receipt, codec_options=options)).hexdigest() == seal
+            if not is_sound or (previous is not None and receipt["previous"] != previous):
                 note(f"{name}: receipt {receipt['sequence']} was changed, or one is missing before it")
             elif key is not None and not is_signed({"sha256": seal, "signature": signature}, key):
                 note(f"{name}: receipt {receipt['sequence']} is not signed with this key")
-            previous = seal
         count += len(receipts)
         span = (int(first), int(rest.partition("_")[0]), rest.partition("_")[2][:16])
-        if not receipts or span != (receipts[0]["sequence"], receipts[-1]["sequence"], str(previous)[:16]):
+        if not receipts or span != (receipts[0]["sequence"], receipts[-1]["sequence"], seals[-1][:16]):
             note(f"{name} holds other receipts than its name says")
     return count
 
@@ -310,9 +312,8 @@ def chosen(archive: Archive, asked: argparse.Namespace) -> list[Json]:
     """Returns the manifests of the range that count, by the first reading: no other one replaces them."""
     manifests = [archive.load(key) for key in archive.names("meta/manifests")]
     replaced = {name for it in manifests for name in it["replaces"]}
-    found = [
-        it for it in manifests if it["commit"] not in replaced and overlaps(it, asked.since, asked.until)
-    ]
+    kept = (it for it in manifests if it["commit"] not in replaced)
+    found = [it for it in kept if instant(it["first"]) < asked.until and instant(it["last"]) >= asked.since]
     return sorted(found, key=lambda it: (it["first"], it["sequence"]))
 
 
@@ -325,20 +326,20 @@ def show(archive: Archive, asked: argparse.Namespace) -> None:
 
 def check(archive: Archive, asked: argparse.Namespace) -> None:
     """Compares all that the archive holds with its digests; notes what differs."""
-    note = archive.problems.append
     manifests = check_chain(archive, asked.key)
     receipts = check_receipts(archive, asked.key)
     for name in archive.names("meta/versions"):
         if hashlib.sha256(archive.read(name)).hexdigest() != name.split(".")[-2]:
-            note(f"{name} was changed: its name has another SHA-256")
+            archive.problems.append(f"{name} was changed: its name has another SHA-256")
     commits, documents, readings = chosen(archive, asked), 0, 0
     for manifest in commits:
         for section, parts in sections(manifest):
             try:
-                documents += sum(1 + len(it.overflow) for it in units(archive, manifest, section, parts))
+                found = units(archive, manifest, section, parts)
+                documents += sum(1 + len(overflow) for _, overflow, _ in found)
                 readings += section["readings"]
             except (BadArchive, pa.ArrowException) as error:
-                note(f"{manifest['commit']}: {error}")
+                archive.problems.append(f"{manifest['commit']}: {error}")
     named = {it["key"] for manifest in manifests.values() for it in manifest["parts"]}
     named |= {it["buckets_file"]["key"] for manifest in manifests.values() for it in manifest["sections"]}
     for key in sorted({*archive.names("data"), *archive.names("meta/buckets")} - named):
@@ -352,21 +353,17 @@ def write(archive: Archive, asked: argparse.Namespace) -> None:
     folder = asked.into.with_name(asked.into.name + ".partial")  # renamed once all is in it
     folder.mkdir(parents=True)
     counts: Counter[str] = Counter()
-    with ExitStack() as stack:
-        files: dict[str, BinaryIO] = {}
-        for manifest in chosen(archive, asked):
-            names = (manifest["collection"], (manifest["layout"].get("overflow") or {}).get("collection"))
-            for section, parts in sections(manifest):
-                for unit in units(archive, manifest, section, parts):
-                    if unit.times and not any(since <= it < until for it in unit.times):
-                        continue
-                    for name, documents in zip(names, ([unit.bucket], unit.overflow), strict=True):
-                        if documents and name not in files:
-                            path = folder / f"{name.replace('/', '%2F')}.bson"
-                            files[name] = stack.enter_context(path.open("xb"))
-                        for document in documents:
-                            files[name].write(document)
-                            counts[name] += 1
+    for manifest in chosen(archive, asked):
+        names = (manifest["collection"], (manifest["layout"].get("overflow") or {}).get("collection"))
+        for section, parts in sections(manifest):
+            for bucket, overflow, times in units(archive, manifest, section, parts):
+                if times and not any(since <= it < until for it in times):
+                    continue
+                for name, documents in zip(names, ([bucket], overflow), strict=True):
+                    if documents:
+                        with (folder / f"{name.replace('/', '%2F')}.bson").open("ab") as file:
+                            file.writelines(documents)
+                        counts[name] += len(documents)
     folder.rename(asked.into)
     print("".join(f"{name}: {count} documents\n" for name, count in counts.items()), end="")
 
@@ -381,16 +378,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--until", type=instant, default=datetime.max.replace(tzinfo=UTC))
     parser.add_argument("--into", type=Path, help="of write: a folder that is not there yet")
     parser.add_argument("--key-variable", help="of check: the environment variable with store.signing_key")
+    parser.add_argument("--secret-variable", help="the environment variable with store.encryption_key")
     asked = parser.parse_args(arguments)
-    asked.key = os.environ.get(asked.key_variable or "")
+    asked.key, secret = (os.environ.get(it or "") for it in (asked.key_variable, asked.secret_variable))
     if asked.command == "write" and (asked.into is None or asked.into.exists()):
         parser.error("write needs --into FOLDER, which is not there yet")
-    if asked.key_variable and not asked.key:
-        parser.error(f"the environment has no {asked.key_variable}")
+    for name, found in ((asked.key_variable, asked.key), (asked.secret_variable, secret)):
+        if name and not found:
+            parser.error(f"the environment has no {name}")
     try:
-        archive = open_archive(asked.url, asked.policy)
+        archive = open_archive(asked.url, asked.policy, secret)
         {"list": show, "check": check, "write": write}[asked.command](archive, asked)
-    except (BadArchive, OSError, pa.ArrowException) as error:
+    except (BadArchive, OSError, pa.ArrowException, ImportError) as error:
         print(f"unarchive: {error}", file=sys.stderr)
         return 1
     print("".join(f"unarchive: {it}\n" for it in archive.problems), end="", file=sys.stderr)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import bson
 import pytest
+from pydantic import SecretStr
 from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.tables import Store
-from tests.archivers.builders import DAY0, Case, deletable, raw_documents, slots
+from tests.archivers.builders import DAY0, LATER, Case, deletable, raw_documents, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.states import all_archived, archived_every_few_hours
 from tests.conftest import S3Server
-from tests.second_reader import PROGRAM, reader
+from tests.second_reader import PROGRAM, SECRETS, reader
 
 Document = dict[str, Any]
 CASES = {case.name: case for case in deletable()}
@@ -45,7 +47,7 @@ def test_it_uses_nothing_of_bucketwise() -> None:
     names = {name.name for node in imports if isinstance(node, ast.Import) for name in node.names}
     names |= {node.module or "" for node in imports if isinstance(node, ast.ImportFrom)}
     outside = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
-    assert outside == {"bson", "pyarrow"}
+    assert outside == {"bson", "cryptography", "pyarrow"}
     assert len(source.splitlines()) <= 400
 
 
@@ -107,6 +109,82 @@ def test_it_names_each_object_that_was_changed(
         path.write_bytes(content)
     monkeypatch.setenv("KEY", "another key of thirty-two characters")
     assert ran(*asked) == 1
+
+
+SECRET = SECRETS[0]
+SEALED = (b"BWE1", b"PARE")
+
+
+@pytest.fixture
+def encrypted(database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch) -> Cycle:
+    """Several commits, one in the clear from before there was a key, and receipts that have moved."""
+    monkeypatch.setenv("SECRET", SECRET)
+    monkeypatch.setenv("ANOTHER", SECRETS[1])
+    cycle = Cycle(database, slots("minute").with_archive(move_receipts=timedelta(days=90)), file_store).load()
+    cycle.run(DAY0 + timedelta(days=30, hours=2))
+    cycle.store = open_store(file_store.model_copy(update={"encryption_key": (SecretStr(SECRET),)}))
+    archived_every_few_hours(cycle)
+    cycle.run(LATER + timedelta(days=200))
+    return cycle
+
+
+def test_it_reads_an_encrypted_archive(
+    encrypted: Cycle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = (encrypted.root, encrypted.policy.identity, "--secret-variable", "SECRET")
+    begins = Counter(it.read_bytes()[:4] for it in encrypted.root.rglob("*.parquet"))
+    assert begins[b"PAR1"] and begins[b"PARE"] > 2, begins
+    receipts = list(encrypted.root.rglob("meta/receipts/*.gz"))
+    assert {it.read_bytes()[:4] for it in receipts} == {b"BWE1"}
+    assert ran("list", *place) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(list(encrypted.root.rglob("manifests/*.json")))
+    assert ran("check", *place) == 0
+    told = capsys.readouterr().out
+    assert f"{len(encrypted.case.readings)} readings" in told and " 0 moved receipts" not in told
+    assert ran("write", *place, "--into", tmp_path / "all") == 0
+    assert written(tmp_path / "all", encrypted.policy.collection) == sorted(encrypted.case.documents)
+
+
+def test_an_encrypted_archive_needs_its_secret(
+    encrypted: Cycle, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = (encrypted.root, encrypted.policy.identity)
+    for given in ((), ("--secret-variable", "ANOTHER")):
+        for command in ("list", "check"):
+            assert ran(command, *place, *given) == 1
+            (line,) = capsys.readouterr().err.splitlines()
+            assert "meta/keyring.json needs the secret of key " in line and "--secret-variable" in line
+    with pytest.raises(SystemExit) as ended:
+        ran("list", *place, "--secret-variable", "NOT_THERE")
+    assert (ended.value.code, "no NOT_THERE" in capsys.readouterr().err) == (2, True)
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    assert ran("list", *place, "--secret-variable", "SECRET") == 1
+    assert "cryptography" in capsys.readouterr().err
+
+
+def test_it_names_an_encrypted_object_that_is_another(
+    encrypted: Cycle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("check", encrypted.root, encrypted.policy.identity, "--secret-variable", "SECRET")
+    for kind in ("meta/manifests/*.json", "meta/receipts/*.gz", "data/*/*.parquet"):
+        sealed = [it for it in sorted(encrypted.root.rglob(kind)) if it.read_bytes()[:4] in SEALED]
+        path, content = sealed[0], sealed[0].read_bytes()
+        flipped = content[:40] + bytes([content[40] ^ 1]) + content[41:]
+        others = (flipped, content[:5], sealed[-1].read_bytes())
+        for other in others if len(sealed) > 1 else others[:2]:
+            path.write_bytes(other)
+            assert ran(*asked) == 1, path
+            assert path.name in capsys.readouterr().err
+        path.write_bytes(content)
+    keyring = next(encrypted.root.rglob("keyring.json"))
+    content = keyring.read_bytes()
+    for damaged in (content[:-9], b"{}", content.replace(b"wrapped", b"warped")):
+        keyring.write_bytes(damaged)
+        assert ran(*asked) == 1
+        assert "keyring.json" in capsys.readouterr().err
+    keyring.unlink()
+    assert ran(*asked) == 1
+    assert "the keyring does not hold" in capsys.readouterr().err
 
 
 def test_usage_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
