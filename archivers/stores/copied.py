@@ -56,9 +56,9 @@ class Journal(Protocol):
 class NoJournal:
     """The journal of whatever only reads."""
 
-    def begin(self, copies: Sequence[str], keys: Sequence[str], *, deleted: bool) -> Begun:
+    def begin(self, copies: Sequence[str], keys: Sequence[str], *, deleted: bool) -> Begun:  # noqa: ARG002
         """Raises RuntimeError: without a journal, nothing is written."""
-        raise RuntimeError(f"{keys} would be written without a journal of the copies {copies}, {deleted=}")
+        raise RuntimeError(f"{len(keys)} objects would change without a journal of {len(copies)} copies")
 
     def end(self, copies: Sequence[str], change: Begun) -> None:
         """Does nothing."""

@@ -11,12 +11,10 @@ from bucketwise.config.problems import ConfigError
 from bucketwise.jobs.core import clock, logs
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import failure_of
-from bucketwise.jobs.core.from_copies import take_reads_from_copies
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.notify import Notifier
 from bucketwise.jobs.core.stopping import Stop, fix_exit_code, signals_to
-from bucketwise.jobs.core.turn import LEFT_SOMETHING
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result, worst_exit_code
 from bucketwise.jobs.output.streams import discard_buffer
@@ -87,6 +85,11 @@ def execute(job: Job, given: dict[str, Any], verb: Callable[[Call], Report]) -> 
 
 def _tell_reads_from_copies(call: Call, report: Report) -> None:
     """Adds to a report what was read from copies beside the turns of policies."""
+    if call.opened_store is None:
+        return
+    from bucketwise.jobs.core.from_copies import take_reads_from_copies  # these bring archives
+    from bucketwise.jobs.core.turn import LEFT_SOMETHING
+
     if read := take_reads_from_copies(call.opened_store):
         report.extra |= read
         report.error_code = worst_exit_code([report.error_code, LEFT_SOMETHING])

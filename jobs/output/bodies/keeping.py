@@ -138,6 +138,7 @@ class AdviseWhole(TypedDict):
     findings: NotRequired[list[dict[str, Any]]]
     candidates: NotRequired[list[dict[str, Any]]]
     summaries: NotRequired[dict[str, Any] | None]
+    recommendation: NotRequired[str | dict[str, Any] | None]
     shard_keys: NotRequired[list[dict[str, Any]]]
 
 

@@ -117,13 +117,13 @@ def test_a_history_reads_no_more_than_the_days_it_touches(
 ) -> None:
     cycle = _many(database, file_store, 4)
     read: list[str] = []
-    get = cycle.store.get_bytes
+    get = cycle.store.get_sound
 
     def note(key: str, *given: Any, **named: Any) -> Any:
         read.append(key)
         return get(key, *given, **named)
 
-    monkeypatch.setattr(cycle.store, "get_bytes", note)
+    monkeypatch.setattr(cycle.store, "get_sound", note)
     assert found(cycle, "day-2", DAY0 + timedelta(days=2)).fate.state == "archived"
     days = {key.split("/")[2] for key in read if "/data/" in key}
     assert days == {f"dt={(DAY0 + timedelta(days=2)):%Y-%m-%d}"}

@@ -68,7 +68,7 @@ def test_the_image_copies_what_the_wheel_is_made_of() -> None:
     packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
     linked = {it.readlink().name for name in packages for it in (ROOT / name).iterdir() if it.is_symlink()}
     metadata = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
-    assert set(copied()) == packages | linked | metadata | {"requirements.lock"}
+    assert set(copied()) == packages | linked | metadata | {"requirements.lock", "docs/policies.md"}
     assert all((ROOT / name).exists() for name in copied())
 
 

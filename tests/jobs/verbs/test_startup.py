@@ -21,7 +21,7 @@ LIBRARIES = (
 #: What all commands import of `jobs`.
 SHARED = {"cli", "core", "output", "suite"}
 #: The jobs that make up a run.
-RUN = {"run", "rollup", "archive", "compact", "lake", "publish", "stats"}
+RUN = {"run", "rollup", "archive", "compact", "lake", "publish", "stats", "copy"}
 POLICIES = """
 [mongodb]
 uri = "mongodb://localhost:27017"
