@@ -31,6 +31,7 @@ from bucketwise.archivers.markers import (
     lineage_prefix,
     put_checked,
     read_record,
+    refill_of,
     step_key,
     step_of,
 )
@@ -307,9 +308,11 @@ class Binding:
     def _fault(self, store: ObjectStore, lineage: Lineage, listed: list[Step]) -> str | None:
         if lineage.is_behind(listed):
             number = max((it.number for it in listed), default=0)
+            refill = refill_of(store).strip().rstrip(".")
             return (
                 f"the store was rolled back, or is another one: its lineage is at {number}, and was at "
                 f"{lineage.done}. If it was restored from a backup, what was archived since may be lost"
+                + (f". {refill}" if refill else "")
             )
         if not (others := lineage.foreign(listed)):
             return None

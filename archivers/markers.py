@@ -242,6 +242,11 @@ def marker_difference(found: str | None, remembered: str | None) -> str | None:
     return f"its marker {KEY} has the id {found}, and not {remembered}"
 
 
+def refill_of(store: ObjectStore) -> str:
+    """Returns how a store is filled that was lost, where it has copies; else nothing."""
+    return "If it was lost: `bucketwise repair` fills it from a copy. " if copies_of(store) else ""
+
+
 @dataclass(frozen=True)
 class Markers:
     """The marker of a store, and what the database has recorded of it. `records`: those of no policy."""
@@ -265,15 +270,10 @@ class Markers:
             raise HaltedError(
                 f"policy {self.policy}: {self.store.url} is not the store that was used before: {reason}. "
                 "Nothing was archived or deleted. A disk may not be mounted, or the store was moved: mount "
-                f"it, or correct store.url. {self._refill}If it is right as it is, take it over: bucketwise "
+                f"it, or correct store.url. {refill_of(self.store)}If it is right as it is, take it over: bucketwise "
                 "adopt --reason TEXT"
             )
         return found
-
-    @property
-    def _refill(self) -> str:
-        """Returns what fills a store that was lost, where it has copies."""
-        return "If it was lost: `bucketwise repair` fills it from a copy. " if copies_of(self.store) else ""
 
     def _check_copies(self, found: str | None) -> None:
         """Raises HaltedError where a copy without which nothing counts is another store."""

@@ -175,7 +175,7 @@ def test_without_its_store_an_archive_goes_on_from_the_copy(place: Place) -> Non
     assert not any((place.folder / "store").iterdir())
     place.load()
     ran = place("run")
-    assert ran.code == 5 and "`bucketwise repair` fills it" in ran.err
+    assert (ran.code, "`bucketwise repair` fills it" in ran.err) == (5, True), ran.err[-1500:]
     ran = place("repair", "--json")
     assert ran.code == 0, ran
     assert same(place, "b")

