@@ -270,8 +270,8 @@ class Markers:
             raise HaltedError(
                 f"policy {self.policy}: {self.store.url} is not the store that was used before: {reason}. "
                 "Nothing was archived or deleted. A disk may not be mounted, or the store was moved: mount "
-                f"it, or correct store.url. {refill_of(self.store)}If it is right as it is, take it over: bucketwise "
-                "adopt --reason TEXT"
+                f"it, or correct store.url. {refill_of(self.store)}If it is right as it is, take it "
+                "over: bucketwise adopt --reason TEXT"
             )
         return found
 
