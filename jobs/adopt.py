@@ -11,8 +11,10 @@ from rich.console import RenderableType
 
 from bucketwise.archivers.binding import Adoption
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.copying.changes import standings
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
@@ -73,6 +75,10 @@ def take_over(context: ArchiveContext, reason: str) -> Adoption | None:
         context.binding.settle_adoption(session)
 
     transaction(context.database, context.guard, record)
+    forgotten = CopyRecords(context.receipts)
+    for it in standings(context):
+        if it.filled is not None and not it.required:  # its journal may have been lost with the database
+            forgotten.note_begun(it.name, it.url)
     return adoption
 
 

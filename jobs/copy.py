@@ -170,6 +170,7 @@ JOB = Job(
     columns=("copied", "bytes", "behind"),
     is_pausable=True,
     is_measured=True,
+    reads_departed=True,
     audited=(
         Code("copy-behind", ("error",), "Look at why the copy can't be reached; then `bucketwise run`."),
         Code("copy-unfilled", ("warning",), "Fill it: `bucketwise copy`."),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bucketwise.archivers.copying.changes import caught_up, removed_copies
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.stores.encrypted import EncryptedStore
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
 
@@ -26,7 +27,10 @@ def _rekey(turn: Turn) -> StepResult:
     store = turn.context.store
     if not turn.policy.has_parts or not isinstance(store, EncryptedStore) or not store.keys:
         return StepResult({"rekeyed": 0})
-    return StepResult({"rekeyed": store.rekey(turn.policy.identity)})
+    body = {"rekeyed": store.rekey(turn.policy.identity)}
+    late = [it.standing.name for it in caught_up(turn.context) if it.standing.behind != 0]
+    late += removed_copies(turn.context)  # they keep the keyring of before
+    return StepResult({**body, "left": late}, LEFT_SOMETHING if late else 0)
 
 
 REKEY = Step("rekey", _rekey, preconditions=OF_READERS)
@@ -36,4 +40,5 @@ JOB = Job(
     examples=("bucketwise rekey", "bucketwise rekey -p ticks"),
     title="Wrapped",
     columns=("rekeyed",),
+    reads_departed=True,
 )

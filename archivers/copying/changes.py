@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.copying.places import copied, marker_fault, within
 from bucketwise.archivers.erasing.kind import Remaining
+from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.markers import KEY, OWNER
-from bucketwise.archivers.records.changes import Change, CopyRecords
+from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.stores.base import NotFound, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, naming, put_compared
 from bucketwise.config.errors import HaltedError
@@ -86,6 +87,14 @@ def removed_copies(context: ArchiveContext) -> dict[str, str]:
     return {name: it.url for name, it in known.items() if name not in names}
 
 
+def note_removed(context: ArchiveContext) -> None:
+    """Records that copies which the policy file names no more are not up to the store from now on: nothing
+    is written into them, and no journal tells what they miss."""
+    records = CopyRecords(context.receipts)
+    for name, url in removed_copies(context).items():
+        records.note_begun(name, url)
+
+
 def is_new(context: ArchiveContext) -> bool:
     """Returns whether nothing was ever put into the policy's archive."""
     return context.receipts.get(OWNER) is None
@@ -94,7 +103,9 @@ def is_new(context: ArchiveContext) -> bool:
 def note_new(context: ArchiveContext) -> None:
     """Records copies of an archive into which nothing was ever put as filled."""
     unfilled = [it for it in standings(context) if it.filled is None]
-    if unfilled and is_new(context):
+    store = copied(context)
+    owner = owner_key(context.policy.identity)
+    if unfilled and is_new(context) and store is not None and store.first.head(owner) is None:
         records = CopyRecords(context.receipts)
         for it in unfilled:
             records.note_filled(it.name, it.url, context.now)
@@ -124,13 +135,15 @@ def catch_up(context: ArchiveContext, store: CopiedStore, copy: Copy, *, may_be_
     if fault := marker_fault(context, copy, is_new=may_be_empty):
         raise fault
     last = {key: change.name for change in changes for key in change.keys}
+    # By any of them: clocks of two hosts may differ, so that a delete may come before an earlier put.
+    deleted = {key for change in changes if change.deleted for key in change.keys}
     done: list[str] = []
     count = 0
     try:
         for change in changes:
             context.check()
             keys = [it for it in change.keys if last[it] == change.name]
-            count += _apply(context, store, copy, change._replace(keys=keys))
+            count += _apply(context, store, copy, keys, deleted)
             done.append(change.name)
             if len(done) == _TOGETHER:
                 records.remove(done)
@@ -141,12 +154,14 @@ def catch_up(context: ArchiveContext, store: CopiedStore, copy: Copy, *, may_be_
     return count
 
 
-def _apply(context: ArchiveContext, store: CopiedStore, copy: Copy, change: Change) -> int:
+def _apply(
+    context: ArchiveContext, store: CopiedStore, copy: Copy, keys: Sequence[str], deleted: Set[str]
+) -> int:
     """Makes a copy like the first store at the keys of a change. What was put, and is not in the first store,
     never came there."""
     gone = []
     count = 0
-    for key in change.keys:
+    for key in keys:
         try:
             data = store.first.get_bytes(key)
         except NotFound:
@@ -156,7 +171,7 @@ def _apply(context: ArchiveContext, store: CopiedStore, copy: Copy, change: Chan
         context.progress("copied bytes", len(data))
         put_compared(copy, key, data, **attributes(context, key))
         count += 1
-    if change.deleted and gone:
+    if gone := [it for it in gone if it in deleted]:
         with naming(copy):
             copy.store.delete(gone)
         count += len(gone)
@@ -191,7 +206,11 @@ def caught_up(context: ArchiveContext) -> list[CaughtUp]:
 def remaining_in_copies(context: ArchiveContext) -> Iterator[Remaining]:
     """Brings copies up to what an erasure has left in the first store. Yields those that can still have what
     was erased: they can't be reached, were never filled, or the policy file names them no more."""
+    known = CopyRecords(context.receipts).known()
     for it in caught_up(context):
+        if (record := known.get(it.standing.name)) is not None and record.others:
+            why = f"it has {record.others:,} objects that the store does not have. Remove them"
+            yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)
         if it.standing.filled is None:
             why = "this copy was never filled, and may have objects of before: `bucketwise copy`"
             yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from bucketwise.archivers.context import ArchiveContext, ArchiveState, LocalExecutor
 from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.markers import KEY, OwnerFile, read_marker, read_record
+from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.stores.base import NotFound, ObjectStore
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, copies_of, naming
 from bucketwise.archivers.stores.encrypted import EncryptedStore
@@ -47,6 +48,11 @@ def identity_keys(context: ArchiveContext, store: ObjectStore) -> Iterator[str]:
     yield from (it.key for it in store.list(f"{context.policy.identity}/meta/lineage/"))
 
 
+def _waits_for_owner(context: ArchiveContext, copy: Copy) -> bool:
+    """Returns whether a copy has not been told of an adoption yet."""
+    return owner_key(context.policy.identity) in CopyRecords(context.receipts).waiting_keys(copy.name)
+
+
 def marker_fault(context: ArchiveContext, copy: Copy, *, is_new: bool) -> HaltedError | None:
     """Returns an error where a copy is another store than it was, or another database's. `is_new`: it may be
     empty. Raises StoreError."""
@@ -58,7 +64,12 @@ def marker_fault(context: ArchiveContext, copy: Copy, *, is_new: bool) -> Halted
         owner = None
         with suppress(NotFound):
             key = owner_key(policy.identity)
-            data = readable(context, copy.store).get_bytes(key)
+            try:
+                data = readable(context, copy.store).get_bytes(key)
+            except HaltedError:  # its keyring was left out of a `rekey`
+                if not isinstance(context.store, EncryptedStore):
+                    raise
+                data = context.store.opened(key, copy.store.get_bytes(key))
             owner = OwnerFile.of(data, f"{copy.store.url}/{key}").owner
     wanted = record.marker or record.known
     if wanted is None and (store := copied(context)) is not None:
@@ -69,7 +80,7 @@ def marker_fault(context: ArchiveContext, copy: Copy, *, is_new: bool) -> Halted
         reason = f"its marker {KEY} is gone"
     elif found != wanted:
         reason = f"its marker {KEY} has the id {found}, and the store's is {wanted}"
-    elif owner not in (None, record.owner):
+    elif owner not in (None, record.owner) and not _waits_for_owner(context, copy):
         reason = f"the archive in it belongs to another database (owner {owner})"
     else:
         return None

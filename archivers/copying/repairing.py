@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.changes import attributes, catch_up, standings
+from bucketwise.archivers.copying.changes import attributes, catch_up, is_new, standings
 from bucketwise.archivers.copying.filling import transfer
 from bucketwise.archivers.copying.places import copied, first_alone, marker_fault, within
+from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.markers import read_marker
 from bucketwise.archivers.records.changes import CopyRecords
-from bucketwise.archivers.stores.base import NotFound, ObjectStore, StoreError
+from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, put_compared
-from bucketwise.archivers.stores.encrypted import is_keyring, keyring_key
+from bucketwise.archivers.stores.encrypted import EncryptedStore, Keyring, is_keyring, keyring_key
 from bucketwise.archivers.verifying.report import Damage, VerifyReport
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError
@@ -96,10 +97,15 @@ class Repair:
         named = {it.name: it for it in self.store.copies}
         for it in standings(self.context):
             copy = named[it.name]
-            if it.filled is not None and (fault := marker_fault(self.context, copy, is_new=False)):
-                raise fault
-            if it.filled is not None and (not it.behind or self._caught_up(copy)):
-                yield copy
+            try:
+                if it.filled is not None and (fault := marker_fault(self.context, copy, is_new=False)):
+                    raise fault
+                if it.filled is not None and (not it.behind or self._caught_up(copy)):
+                    yield copy
+            except StoreError as error:
+                if copy.required:
+                    raise
+                self.context.progress(f"copy {copy.name} is left out: {error}", 0)
 
     def _caught_up(self, copy: Copy) -> bool:
         """Brings a copy up to the first store, unless that is gone, or nothing is to be changed."""
@@ -111,8 +117,11 @@ class Repair:
     def _refill_first(self, done: Repaired) -> None:
         """Fills the first store from a copy, where it is new."""
         self.store.first.check_there()
-        if read_marker(self.store.first) is not None:
-            return
+        owner = owner_key(self.context.policy.identity)
+        self.store.first.check_there()
+        is_there = is_new(self.context) or self.store.first.head(owner) is not None
+        if read_marker(self.store.first) is not None and is_there:
+            return  # the marker is there as well once another policy's archive was filled
         named, records = {it.name: it for it in self.store.copies}, CopyRecords(self.context.receipts)
         for it in sorted(standings(self.context), key=lambda it: it.behind or 0):
             copy = named[it.name]
@@ -136,7 +145,7 @@ class Repair:
         for name, place in places.items():
             with suppress(NotFound):
                 data = place.store.get_bytes(key)
-                found[name] = data if is_keyring(data) else None
+                found[name] = data if self._opens(data) else None
         sound = [(name, data) for name, data in found.items() if data is not None]
         for name, place in places.items() if sound else ():
             source, data = sound[0]
@@ -144,6 +153,17 @@ class Repair:
                 done.objects.append(Mended(f"{place.store.url}/{key}", source, "keyring-missing"))
                 if self.writes:
                     put_compared(place, key, data)
+
+    def _opens(self, data: bytes) -> bool:
+        """Returns whether a keyring can be opened: one that was left out of a `rekey` can't."""
+        store = self.context.store
+        if not isinstance(store, EncryptedStore) or not store.keys or not is_keyring(data):
+            return is_keyring(data)
+        try:
+            Keyring.read(data, store.keys, "")
+        except (Corrupt, HaltedError):
+            return False
+        return True
 
     def _damage(self, store: ObjectStore) -> dict[str, Damage]:
         """Returns what is damaged in a store, by key."""

@@ -47,6 +47,7 @@ class CopyRecord(NamedTuple):
 
     url: str
     filled: datetime | None
+    others: int = 0
 
 
 class StoreJournal:
@@ -149,13 +150,17 @@ class CopyRecords:
         span = {"$gte": self._receipts.identity(f"{COPY}-"), "$lt": self._receipts.identity(f"{COPY}.")}
         with reading(COPY):
             return {
-                it["_id"]["name"].removeprefix(f"{COPY}-"): CopyRecord(it["url"], it.get("filled"))
+                it["_id"]["name"].removeprefix(f"{COPY}-"): CopyRecord(
+                    it["url"], it.get("filled"), it.get("others", 0)
+                )
                 for it in self._collection.find({"_id": span})
             }
 
-    def note_filled(self, copy: str, url: str, at: datetime) -> None:
-        """Records that a copy has all that the first store has."""
-        self._receipts.update(f"{COPY}-{copy}", {"$set": {"kind": COPY, "url": url, "filled": at}})
+    def note_filled(self, copy: str, url: str, at: datetime, others: int = 0) -> None:
+        """Records that a copy has all that the first store has, and `others` objects that it has not."""
+        self._receipts.update(
+            f"{COPY}-{copy}", {"$set": {"kind": COPY, "url": url, "filled": at, "others": others}}
+        )
 
     def note_begun(self, copy: str, url: str) -> None:
         """Records that a copy is being filled."""

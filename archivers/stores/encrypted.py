@@ -250,6 +250,10 @@ class EncryptedStore:
         self._rings: dict[str, Keyring] = {}
         self._lock = RLock()
 
+    def find_keys(self) -> None:
+        """Asks for the keys. Raises UsageError where a command does not print them."""
+        _ = self.keys
+
     @property
     def keys(self) -> EncryptionKeys:
         """Returns the keys of the store."""
@@ -374,8 +378,10 @@ class EncryptedStore:
         written."""
         key = keyring_key(folder)
         try:
-            before = self._store.get_bytes(key)
+            before = self._store.get_sound(key, is_keyring)
         except NotFound:
+            if self._is_encrypted(folder):
+                self._read_ring(folder, may_make=False)  # raises
             return 0
         place = f"{self.url}/{key}"
         ring = Keyring.read(before, self.keys, place)

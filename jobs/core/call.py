@@ -105,7 +105,9 @@ class Call:
         settings = self.settings.store
         if settings is None:
             return None
-        return open_store(settings, self._journal if settings.copies else None)
+        store = open_store(settings, self._journal if settings.copies else None)
+        store.find_keys()  # before the first policy begins
+        return store
 
     @property
     def opened_store(self) -> ObjectStore | None:

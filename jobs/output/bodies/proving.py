@@ -122,9 +122,10 @@ class Receipts(TypedDict):
 
 
 class Rekey(TypedDict):
-    """How many data keys were wrapped with the first encryption key."""
+    """How many data keys were wrapped with the first encryption key. `left`: copies with the old ones."""
 
     rekeyed: int
+    left: NotRequired[list[str]]
 
 
 class Sign(TypedDict):
