@@ -29,6 +29,7 @@ from bucketwise.archivers.markers import (
     listed_collections,
     present_deployment,
 )
+from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.records.deletions import Deletions
 from bucketwise.archivers.records.holds import HoldFiles, damage_of_holds
 from bucketwise.archivers.records.pins import Pins, restored
@@ -37,6 +38,7 @@ from bucketwise.archivers.records.receipt_files import ReceiptFiles
 from bucketwise.archivers.records.receipts import NO_RUN, Receipts, RunIdentity
 from bucketwise.archivers.records.registry import Registry
 from bucketwise.archivers.stores.base import ClaimingStore, ObjectStore
+from bucketwise.archivers.stores.copied import copies_of
 from bucketwise.archivers.writes import covered
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined, Series
@@ -358,7 +360,15 @@ class ArchiveContext(RunContext):
         """Returns the store, which a run that may write claims before its first write."""
         if self.store is None or not self.fence or not self.policy.has_parts:
             return self.store
-        return ClaimingStore(self.store, self.binding.claim)
+        return ClaimingStore(self.store, self._claim)
+
+    def _claim(self) -> None:
+        """Claims the store before a run's first write, which copies that have left the policy file miss."""
+        if self.state.binding.is_claimed:
+            return
+        self.binding.claim()
+        store = copies_of(self.store)
+        CopyRecords(self.receipts).note_removed({it.name for it in store.copies} if store else ())
 
     @cached_property
     def deletions(self) -> Deletions:

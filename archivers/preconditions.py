@@ -19,7 +19,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.changes import catch_up, is_new, note_new, note_removed, standings
+from bucketwise.archivers.copying.changes import catch_up, is_new, note_new, standings
 from bucketwise.archivers.copying.places import copied
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.evidence import Evidence
@@ -315,8 +315,6 @@ def has_copies(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where a copy without which nothing counts was not filled, or can't be brought up to
     what a run that was cut off has left. A run does that first; what waits is asked of the database alone."""
     store = copied(context)
-    if context.fence and context.policy.has_parts:
-        note_removed(context)
     if store is None:
         return
     if context.fence:

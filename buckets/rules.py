@@ -47,6 +47,7 @@ class SeriesRules:
         self._defaults = policy.default_series
         #: Elements of an array may each match a part of a rule, so that nothing follows from its match.
         self._is_plain = not policy.sample_series
+        self._sampled = policy.sample_series.keys()
         self._stored = policy.stored_series
         self._known: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
@@ -139,15 +140,20 @@ class SeriesRules:
         if len(numbers) == len(self.policies):
             return {}
         fields = self._stored if paths is None else paths
+        is_plain = self._is_plain or paths is not None  # a summary is of one series
+        is_leading = True  # no rule before it is wanted
         ways, before = list[Document](), list[Document]()
         wanted = list[Document]()
         for number, rule in enumerate(self._rules):
             if number in numbers:
-                wanted.append(_both(self._may(path, globs, name) for name, path, globs in _of(rule, fields)))
+                may = (self._may(path, globs, name, is_plain) for name, path, globs in _of(rule, fields))
+                wanted.append(_both(may))
+                is_leading = False
                 continue
             ways += _way(wanted, before)
             wanted = []
-            if self._is_plain:
+            in_samples = len(self._sampled & rule.match.keys())
+            if is_plain or (is_leading and in_samples <= 1):  # then one such sample keeps the bucket
                 before.append(_without(list(_of(rule, fields))))
         ways += _way([{}] if self.own in numbers else wanted, before)
         if not ways:
@@ -156,18 +162,18 @@ class SeriesRules:
         indexed = [{path: {"$gte": MinKey()}} for path in fields.values()]
         return {"$and": [ways[0] if len(ways) == 1 else {"$or": ways}, *indexed]}
 
-    def _may(self, path: str, globs: Sequence[str], name: str) -> Document:
+    def _may(self, path: str, globs: Sequence[str], name: str, is_plain: bool) -> Document:
         """Returns a query for values that globs match, or may match."""
-        named = [value for it in globs if is_literal(it) for value in candidates(it) or []]
+        named = [value for it in globs if is_literal(it) for value in candidates(it) or [it]]
         default = self._defaults.get(name)
         may_lack = name not in self._defaults or matches(series_text(default), globs)
         found: list[Document] = [
             {path: {"$in": [*named, *map(_regex, _wild(globs)), *([None] if may_lack else [])]}}
         ]
         if any(not is_literal(it) or candidates(it) is None for it in globs):
-            others = [*_OTHERS, *([] if self._is_plain else _LIKE_TEXT)]
+            others = [*_OTHERS, *([] if is_plain else _LIKE_TEXT)]
             found.append({path: {"$type": others}})
-            found += [_as_text(path, it) for it in _wild(globs)] if self._is_plain else []
+            found += [_as_text(path, it) for it in _wild(globs)] if is_plain else []
         return found[0] if len(found) == 1 else {"$or": found}
 
 

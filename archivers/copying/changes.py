@@ -87,14 +87,6 @@ def removed_copies(context: ArchiveContext) -> dict[str, str]:
     return {name: it.url for name, it in known.items() if name not in names}
 
 
-def note_removed(context: ArchiveContext) -> None:
-    """Records that copies which the policy file names no more are not up to the store from now on: nothing
-    is written into them, and no journal tells what they miss."""
-    records = CopyRecords(context.receipts)
-    for name, url in removed_copies(context).items():
-        records.note_begun(name, url)
-
-
 def is_new(context: ArchiveContext) -> bool:
     """Returns whether nothing was ever put into the policy's archive."""
     return context.receipts.get(OWNER) is None

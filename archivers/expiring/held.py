@@ -88,7 +88,12 @@ class CommitRules:
 
     def is_under(self, manifest: Manifest, number: int) -> bool:
         """Returns whether this rule keeps a commit longest, by its documents: receipts are not trusted."""
-        return longest_held(self._archive, manifest, self._rules) == number
+        if self._rules.is_single:
+            return True
+        held = rules_held(self._archive, manifest, self._rules)
+        lengths = (self._rules.rules[it] for it in held)
+        by = min((it.archived_by for it in lengths if it is not None), default=None)
+        return self._rules.longest(held) == number and by is not None and manifest.newest.created <= by
 
     def query(self, number: int) -> Document:
         """Returns the query for the receipts of commits that this rule keeps longest."""

@@ -103,10 +103,30 @@ def expire_offline(context: ArchiveContext, archive: OfflineArchive, *, writes: 
     rules, report = RetentionRules(context.policy, context.now), ExpiryReport()
     commits = CommitRules(context, archive, rules, writes=writes)
     commits.find()
+    if writes:
+        void_tombstones(context, rules)
     for number, rule in enumerate(rules.rules):
         if rule is not None:
             OfflineExpiry(context, archive, rule, number, commits, writes, report).run()
     return report
+
+
+def void_tombstones(context: ArchiveContext, rules: RetentionRules) -> None:
+    """Removes tombstones of rules that are no more, so that they stay void if such a rule comes back."""
+    if rules.is_single:
+        return
+    receipts, named = context.receipts, {"_id.policy": context.receipts.policy, **rules.void}
+    receipts.collection.create_index(
+        [("_id.policy", 1), ("tombstone.keep", 1)],
+        partialFilterExpression={"tombstone.keep": {"$exists": True}},
+    )
+    if receipts.collection.find_one(named, {"_id": 1}) is None:
+        return
+
+    def step(session: ClientSession) -> None:
+        receipts.collection.update_many(named, {"$unset": {"tombstone": ""}}, session=session)
+
+    transaction(context.database, context.guard, step)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.offline import check_tombstone, record_placed
+from bucketwise.archivers.expiring.offline import check_tombstone, record_placed, void_tombstones
 from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule, RetentionRules
 from bucketwise.archivers.records.deletions import packed_ids
 from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads, archived_name
@@ -55,6 +55,8 @@ def expire_online(context: ArchiveContext, *, writes: bool) -> ExpiryReport:
     """Puts tombstones on days that are past their time, rule by rule, and removes those whose tombstones are
     due. Returns the report."""
     rules, report = RetentionRules(context.policy, context.now), ExpiryReport()
+    if writes:
+        void_tombstones(context, rules)
     for number, rule in enumerate(rules.rules):
         if rule is not None:
             OnlineExpiry(context, rules, number, rule, writes, report).run()
@@ -77,6 +79,11 @@ class OnlineExpiry:
         end = self._end
         if (first := self._archived.earliest_ending(FIRST_MS, self._also)) is None or first >= end:
             return
+        lifted = {
+            it["day"]
+            for it in tombstones_of(self.context.receipts)
+            if self.rule.stage(it.get("tombstone")) == "lifted"
+        }
         known = {
             it["day"]: it
             for it in tombstones_of(self.context.receipts)
@@ -93,6 +100,8 @@ class OnlineExpiry:
                 continue
             record = known.get(day, {})
             stage = self.rule.stage(record.get("tombstone"))
+            if day in lifted and stage != "due":
+                stage = "lifted"  # for whichever rule it was
             if stage == "due":
                 self._expire_day(day, record["tombstone"])
             elif stage == "none":
@@ -101,7 +110,7 @@ class OnlineExpiry:
                     self.report.tombstoned.add([day], buckets, 0)
             else:
                 amount = self.report.standing if stage == "standing" else self.report.lifted
-                amount.add([day], record["buckets"], 0)
+                amount.add([day], record.get("buckets", 0), 0)
         if self.writes and new:
             self._place_tombstones(new)
         if self.writes and unknown:  # since when is not known: from now on

@@ -167,6 +167,13 @@ class RetentionRules:
         return self.series.governing(decoded.columns, self.limits)
 
     @property
+    def void(self) -> Document:
+        """Returns the query for records whose tombstones were placed by a rule that is no more: they stay
+        void, also if it comes back."""
+        said = [it.said for it in self.rules if it is not None]
+        return {"tombstone.keep": {"$exists": True, "$nin": said}, "tombstone.until": {"$exists": False}}
+
+    @property
     def digest(self) -> str:
         """Returns 16 hex digits that change whenever other series may come under a rule, or a rule keeps for
         another time."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -161,6 +161,13 @@ class CopyRecords:
         self._receipts.update(
             f"{COPY}-{copy}", {"$set": {"kind": COPY, "url": url, "filled": at, "others": others}}
         )
+
+    def note_removed(self, names: Container[str]) -> None:
+        """Records that copies of other names are not up to the store from now on: nothing is written into
+        them, and no journal tells what they miss."""
+        for name, it in self.known().items():
+            if name not in names and it.filled is not None:
+                self.note_begun(name, it.url)
 
     def note_begun(self, copy: str, url: str) -> None:
         """Records that a copy is being filled."""

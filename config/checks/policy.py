@@ -223,7 +223,8 @@ def _check_retain(policy: Policy, at: Key, report: ProblemReport) -> None:
             report.add(key, fault, rests_on=rests_on)
         elif kept is not None and policy.archive is not None:
             _check_outlives(kept, policy.archive.after, key, at, report)
-    if "grace" in policy.retain.model_fields_set and not any(policy.retain.by_level.values()):
+    lengths = [it for of in policy.lives if of.retain for it in of.retain.by_level.values()]
+    if "grace" in policy.retain.model_fields_set and not any(lengths):
         fault = Fault("it delays the removal of summaries, and all of them stay", "remove it")
         report.add((*at, "retain", "grace"), fault, rests_on=[(*at, "retain")])
 
@@ -247,7 +248,9 @@ def _check_archive_retention(policy: Policy, report: ProblemReport) -> None:
     key, grace = (*at, "retain", "archive"), (*at, "retain", "archive_grace")
     if policy.retain.archive is not None:
         _check_keep(policy, policy.retain.archive, key, report)
-    elif "archive_grace" in policy.retain.model_fields_set:
+    elif "archive_grace" in policy.retain.model_fields_set and all(
+        it.retain is None or it.retain.archive is None for it in policy.lives
+    ):
         fault = Fault(
             "it delays the end of an archive, and none is set", "add `retain.archive`, or remove it"
         )
