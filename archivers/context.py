@@ -236,6 +236,7 @@ class ArchiveState:
     listed: list[dict[str, Any]] | None = None  # collections, as MongoDB lists them
     topology: Topology = field(default_factory=Topology)
     binding: BindingState = field(default_factory=BindingState)
+    has_noted_copies: bool = False  # those that this run's writes pass by
 
 
 def offline_archive(
@@ -364,9 +365,10 @@ class ArchiveContext(RunContext):
 
     def _claim(self) -> None:
         """Claims the store before a run's first write, which copies that have left the policy file miss."""
-        if self.state.binding.is_claimed:
-            return
         self.binding.claim()
+        if self.state.has_noted_copies:
+            return
+        self.state.has_noted_copies = True
         store = copies_of(self.store)
         CopyRecords(self.receipts).note_removed({it.name for it in store.copies} if store else ())
 

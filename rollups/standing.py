@@ -353,20 +353,7 @@ def store_retentions(
     database: Database[Document], policy: Policy, retentions: Mapping[LevelName, str]
 ) -> None:
     """Stores how long each level is kept."""
-    found = progress_collection(database).find_one(_identity(policy)) or {}
-    before, ruled = found.get("retentions", {}), found.get("rule_tombstones", {})
-    held = {
-        "tombstones": found.get("tombstones", {}),
-        **{f"rule_tombstones.{n}": it for n, it in ruled.items()},
-    }
-    # Tombstones of another length are void, also if that length comes back.
-    void: Document = {
-        f"{path}.{level}.placed": []
-        for path, it in held.items()
-        for level in it
-        if retentions.get(level) != before.get(level)
-    }
-    update = {"$set": {"retentions": dict(retentions), **void}}
+    update = {"$set": {"retentions": dict(retentions)}}
     progress_collection(database).update_one(_identity(policy), update, upsert=True)
 
 

@@ -13,6 +13,7 @@ from pymongo.collection import Collection
 from pymongo.errors import ExecutionTimeout
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.records.heads import HEADS
 from bucketwise.buckets.fields.selectors import (
     Selector,
     check_selector,
@@ -50,13 +51,20 @@ def require_known_series(context: ArchiveContext, selector: Selector) -> None:
 def _is_known(context: ArchiveContext, selector: Selector) -> bool:
     database, policy = context.database, context.policy
     levels = levels_of(policy)
-    if not levels and policy.has_parts:
+    if policy.has_parts and (not levels or _was_archived_otherwise(context)):
         return True
     if any(_has(database[it.collection], summary_query(selector)) for it in levels):
         return True
     archive = policy.archive.collection if policy.archive else None
     stored = [policy.collection, *([archive] if archive else [])]
     return any(_has(database[it], selector_query(policy, selector)) for it in stored)
+
+
+def _was_archived_otherwise(context: ArchiveContext) -> bool:
+    """Returns whether some commits were archived under other series fields: their buckets alone may tell of
+    a field that the policy has got since."""
+    archived = (context.receipts.get(HEADS) or {}).get("types", [])
+    return any({name for name, _ in pairs} != set(context.policy.series_names) for pairs in archived)
 
 
 def _has(collection: Collection[Document], query: Mapping[str, Any]) -> bool:

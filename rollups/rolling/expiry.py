@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -184,17 +184,7 @@ class _Expiry:
         return self._read(self._session)
 
     def _read(self, session: ClientSession | None) -> Mapping[tuple[LevelName, int], Tombstones]:
-        found = load_standing(self._context.database, self._context.policy, session).tombstones
-        # A rule that has come, gone or moved since finds the lifts that were for its series.
-        return {
-            key: replace(
-                it,
-                lifts=tuple(
-                    {lift for (level, _), of in found.items() if level == key[0] for lift in of.lifts}
-                ),
-            )
-            for key, it in found.items()
-        }
+        return load_standing(self._context.database, self._context.policy, session).tombstones
 
     def place_tombstones(self) -> None:
         """Places the tombstones of this run, and forgets those that are of no use."""

@@ -87,17 +87,9 @@ class Remaking:
         """Returns what was recorded, as it is once those summaries are made again."""
         again = self._reopened
         wholly = {level: min(ms, again.get(level, ms)) for level, ms in self.loaded.wholly.items()}
-        rules, now = SeriesRules(self.context.policy), self.context.now
         by_rule = {
-            number: {
-                level: ms for level, ms in self.loaded.by_rule.get(number, {}).items() if level not in again
-            }
-            | {
-                it.name: ms
-                for it in levels_of(policy)
-                if it.name in again and (ms := it.expired_before(now)) is not None
-            }
-            for number, policy in enumerate(rules.policies)
+            number: {level: ms for level, ms in it.items() if level not in again}
+            for number, it in self.loaded.by_rule.items()
         }
         return replace(self.loaded, gone=self.gone, wholly=wholly, by_rule=by_rule)
 
@@ -193,9 +185,8 @@ class Remaking:
         """Returns how long a level is kept, by all rules of the policy."""
         rules = SeriesRules(self.context.policy)
         kept = [it.retain.by_level.get(level.name) if it.retain else None for it in rules.policies]
-        own = kept[rules.own]
-        said = [f"{format_duration(it)} {rules.scope(number)}" for number, it in enumerate(kept) if it != own]
-        return ", ".join([format_duration(own), *said])
+        said = [rules.scope(number) for number in range(rules.own)]
+        return ", ".join([*map(format_duration, kept), *said])
 
     def _settled(self, it: MissingSummaries, after: SummaryCount, before: SummaryCount) -> MissingSummaries:
         month = month_of(it.span[0])

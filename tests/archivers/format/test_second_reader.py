@@ -157,8 +157,9 @@ def test_an_encrypted_archive_needs_its_secret(
     with pytest.raises(SystemExit) as ended:
         ran("list", *place, "--secret-variable", "NOT_THERE")
     assert (ended.value.code, "no NOT_THERE" in capsys.readouterr().err) == (2, True)
-    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    assert ran("list", *place, "--secret-variable", "SECRET") == 1
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "cryptography.exceptions", None)
+        assert ran("list", *place, "--secret-variable", "SECRET") == 1
     assert "cryptography" in capsys.readouterr().err
 
 
