@@ -308,11 +308,10 @@ class Binding:
     def _fault(self, store: ObjectStore, lineage: Lineage, listed: list[Step]) -> str | None:
         if lineage.is_behind(listed):
             number = max((it.number for it in listed), default=0)
-            refill = refill_of(store).strip().rstrip(".")
             return (
                 f"the store was rolled back, or is another one: its lineage is at {number}, and was at "
                 f"{lineage.done}. If it was restored from a backup, what was archived since may be lost"
-                + (f". {refill}" if refill else "")
+                f"{refill_of(store)}"
             )
         if not (others := lineage.foreign(listed)):
             return None

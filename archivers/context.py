@@ -38,7 +38,7 @@ from bucketwise.archivers.records.receipt_files import ReceiptFiles
 from bucketwise.archivers.records.receipts import NO_RUN, Receipts, RunIdentity
 from bucketwise.archivers.records.registry import Registry
 from bucketwise.archivers.stores.base import ClaimingStore, ObjectStore
-from bucketwise.archivers.stores.copied import copies_of
+from bucketwise.archivers.stores.copied import copies_of, names_of
 from bucketwise.archivers.writes import covered
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined, Series
@@ -369,8 +369,7 @@ class ArchiveContext(RunContext):
         if self.state.has_noted_copies:
             return
         self.state.has_noted_copies = True
-        store = copies_of(self.store)
-        CopyRecords(self.receipts).note_removed({it.name for it in store.copies} if store else ())
+        CopyRecords(self.receipts).note_removed(names_of(copies_of(self.store)))
 
     @cached_property
     def deletions(self) -> Deletions:

@@ -243,8 +243,9 @@ def marker_difference(found: str | None, remembered: str | None) -> str | None:
 
 
 def refill_of(store: ObjectStore) -> str:
-    """Returns how a store is filled that was lost, where it has copies; else nothing."""
-    return "If it was lost: `bucketwise repair` fills it from a copy. " if copies_of(store) else ""
+    """Returns a sentence, to follow another, on how a store is filled that was lost; nothing where it has no
+    copies."""
+    return ". If it was lost: `bucketwise repair` fills it from a copy" if copies_of(store) else ""
 
 
 @dataclass(frozen=True)
@@ -270,7 +271,7 @@ class Markers:
             raise HaltedError(
                 f"policy {self.policy}: {self.store.url} is not the store that was used before: {reason}. "
                 "Nothing was archived or deleted. A disk may not be mounted, or the store was moved: mount "
-                f"it, or correct store.url. {refill_of(self.store)}If it is right as it is, take it "
+                f"it, or correct store.url{refill_of(self.store)}. If it is right as it is, take it "
                 "over: bucketwise adopt --reason TEXT"
             )
         return found

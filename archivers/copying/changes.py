@@ -14,7 +14,7 @@ from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.markers import KEY, OWNER
 from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.stores.base import NotFound, StoreError
-from bucketwise.archivers.stores.copied import CopiedStore, Copy, naming, put_compared
+from bucketwise.archivers.stores.copied import CopiedStore, Copy, names_of, naming, put_compared
 from bucketwise.config.errors import HaltedError
 
 #: Changes that are taken out of the journal at once.
@@ -82,9 +82,8 @@ def removed_copies(context: ArchiveContext) -> dict[str, str]:
     store = copied(context)
     if store is None and not context.policy.has_parts:
         return {}
-    names = {it.name for it in store.copies} if store else set()
-    known = CopyRecords(context.receipts).known()
-    return {name: it.url for name, it in known.items() if name not in names}
+    removed = CopyRecords(context.receipts).removed(names_of(store))
+    return {name: it.url for name, it in removed.items()}
 
 
 def is_new(context: ArchiveContext) -> bool:
@@ -157,13 +156,13 @@ def _apply(
         try:
             data = store.first.get_bytes(key)
         except NotFound:
-            gone.append(key)
+            gone += [key] if key in deleted else []
             continue
         context.spend(1, len(data))
         context.progress("copied bytes", len(data))
         put_compared(copy, key, data, **attributes(context, key))
         count += 1
-    if gone := [it for it in gone if it in deleted]:
+    if gone:
         with naming(copy):
             copy.store.delete(gone)
         count += len(gone)

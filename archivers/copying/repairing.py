@@ -118,7 +118,6 @@ class Repair:
         """Fills the first store from a copy, where it is new."""
         self.store.first.check_there()
         owner = owner_key(self.context.policy.identity)
-        self.store.first.check_there()
         is_there = is_new(self.context) or self.store.first.head(owner) is not None
         if read_marker(self.store.first) is not None and is_there:
             return  # the marker is there as well once another policy's archive was filled

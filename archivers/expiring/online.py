@@ -79,16 +79,9 @@ class OnlineExpiry:
         end = self._end
         if (first := self._archived.earliest_ending(FIRST_MS, self._also)) is None or first >= end:
             return
-        lifted = {
-            it["day"]
-            for it in tombstones_of(self.context.receipts)
-            if self.rule.stage(it.get("tombstone")) == "lifted"
-        }
-        known = {
-            it["day"]: it
-            for it in tombstones_of(self.context.receipts)
-            if it["_id"]["name"] == self._name(it["day"])
-        }
+        recorded = list(tombstones_of(self.context.receipts))
+        lifted = {it["day"] for it in recorded if self.rule.stage(it.get("tombstone")) == "lifted"}
+        known = {it["day"]: it for it in recorded if it["_id"]["name"] == self._name(it["day"])}
         archived = self._archived_days.newest(end)
         new: dict[int, int] = {}
         unknown: list[int] = []

@@ -16,6 +16,7 @@ from pyarrow.parquet import encryption
 
 from bucketwise.archivers.format.series import RowFilter, as_read, as_written, column_name
 from bucketwise.archivers.stores.base import FileKeys
+from bucketwise.archivers.stores.encrypted import PARQUET_MAGIC
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.buckets.packing import PackedGroup, Rows
@@ -149,13 +150,11 @@ def opened(data: bytes, keys: FileKeys | None) -> pq.ParquetFile:
     """Returns a file that is open, to be read in this thread alone: others of the process work on the next
     commit. Raises pyarrow's errors where it is none, or is encrypted and there are no keys."""
     how: dict[str, Any] = {}
-    if data.startswith(_ENCRYPTED) and keys is not None:
+    if data.startswith(PARQUET_MAGIC) and keys is not None:
         how["decryption_properties"] = _crypto(keys).file_decryption_properties(_CONNECTION)
     return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False, **how)
 
 
-#: How a file with an encrypted footer begins.
-_ENCRYPTED = b"PARE"
 _CONNECTION = encryption.KmsConnectionConfig()
 
 

@@ -165,9 +165,13 @@ class CopyRecords:
     def note_removed(self, names: Container[str]) -> None:
         """Records that copies of other names are not up to the store from now on: nothing is written into
         them, and no journal tells what they miss."""
-        for name, it in self.known().items():
-            if name not in names and it.filled is not None:
+        for name, it in self.removed(names).items():
+            if it.filled is not None:
                 self.note_begun(name, it.url)
+
+    def removed(self, names: Container[str]) -> dict[str, CopyRecord]:
+        """Returns the known copies of other names."""
+        return {name: it for name, it in self.known().items() if name not in names}
 
     def note_begun(self, copy: str, url: str) -> None:
         """Records that a copy is being filled."""

@@ -281,13 +281,27 @@ def probe_class(store: ObjectStore, storage_class: str) -> None:
     store.delete([key])
 
 
-class ClaimingStore:
-    """The store behind it, whose objects are written and removed only once `claim` has returned."""
+class PlainStore:
+    """A base for stores that keep each object once, and take files as they are."""
 
-    def __init__(self, store: ObjectStore, claim: Callable[[], None]) -> None:
-        """`claim` is called before each write, and raises where there must be none."""
+    def file_keys(self, key: str) -> None:
+        """Returns none: files are taken as they are."""
+
+    def get_sound(
+        self: ObjectStore,
+        key: str,
+        is_sound: Callable[[bytes], bool],  # noqa: ARG002 - there is no other copy
+        size: int | None = None,
+    ) -> bytes:
+        """Returns what `get_bytes` does, sound or not."""
+        return self.get_bytes(key, size)
+
+
+class ForwardingStore:
+    """The store behind it: a base for stores that change some of what it does."""
+
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._claim = claim
 
     @property
     def url(self) -> str:
@@ -313,7 +327,6 @@ class ClaimingStore:
         locked_from: datetime | None = None,
     ) -> None:
         """Writes an object."""
-        self._claim()
         self._store.put_bytes(
             key, data, if_absent=if_absent, storage_class=storage_class, locked_from=locked_from
         )
@@ -345,7 +358,6 @@ class ClaimingStore:
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects; claims nothing where there are none."""
         if named := list(keys):
-            self._claim()
             self._store.delete(named)
 
     def older_versions(self, prefix: str) -> OlderVersions:
@@ -358,7 +370,6 @@ class ClaimingStore:
 
     def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
         """Removes what writes have left unfinished."""
-        self._claim()
         return self._store.clean_temporaries(before, folder)
 
     def unfinished(self, folder: str) -> Sequence[str]:
@@ -368,3 +379,38 @@ class ClaimingStore:
     def probe(self) -> bool:
         """Tries every right."""
         return self._store.probe()
+
+
+class ClaimingStore(ForwardingStore):
+    """The store behind it, whose objects are written and removed only once `claim` has returned."""
+
+    def __init__(self, store: ObjectStore, claim: Callable[[], None]) -> None:
+        """`claim` is called before each write, and raises where there must be none."""
+        super().__init__(store)
+        self._claim = claim
+
+    def put_bytes(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        storage_class: str | None = None,
+        locked_from: datetime | None = None,
+    ) -> None:
+        """Writes an object."""
+        self._claim()
+        super().put_bytes(
+            key, data, if_absent=if_absent, storage_class=storage_class, locked_from=locked_from
+        )
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Removes objects; claims nothing where there are none."""
+        if named := list(keys):
+            self._claim()
+            super().delete(named)
+
+    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
+        """Removes what writes have left unfinished."""
+        self._claim()
+        return super().clean_temporaries(before, folder)

@@ -171,7 +171,7 @@ class CopiedStore:
                 key, data, if_absent=if_absent, storage_class=storage_class, locked_from=locked_from
             )
         except AlreadyExists:
-            self.journal.end([it.name for it in self.copies], change)
+            self.journal.end(names_of(self), change)
             raise
         for copy in self.required:
             put_compared(copy, key, data, storage_class=storage_class, locked_from=locked_from)
@@ -267,7 +267,7 @@ class CopiedStore:
         return self.reads.take()
 
     def _begin(self, keys: Sequence[str], *, deleted: bool) -> Begun:
-        return self.journal.begin([it.name for it in self.copies], keys, deleted=deleted)
+        return self.journal.begin(names_of(self), keys, deleted=deleted)
 
     def _end(self, change: Begun) -> None:
         if self.required:
@@ -301,6 +301,11 @@ def copies_of(store: ObjectStore | None) -> CopiedStore | None:
     """Returns a store as one with copies, which lie as the store does; None where it has none."""
     inner = store.inner if isinstance(store, EncryptedStore) else store
     return inner if isinstance(inner, CopiedStore) else None
+
+
+def names_of(store: CopiedStore | None) -> Sequence[str]:
+    """Returns the names of a store's copies."""
+    return [it.name for it in store.copies] if store is not None else []
 
 
 def put_compared(

@@ -18,7 +18,7 @@ import hmac
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from threading import RLock
@@ -28,22 +28,20 @@ from bucketwise.archivers.stores.base import (
     AlreadyExists,
     Corrupt,
     FileKeys,
+    ForwardingStore,
     NotFound,
     ObjectStore,
-    OlderVersions,
-    Requests,
     StoreError,
-    StoreObject,
-    Versioning,
     check_bytes,
 )
+from bucketwise.config.checks.locations import SHORTEST_KEY
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.tables import Store
 
 #: How a sealed object begins.
 MAGIC = b"BWE1"
 #: How an encrypted Parquet file begins.
-_PARQUET_MAGIC = b"PARE"
+PARQUET_MAGIC = b"PARE"
 _ID = 4  # bytes of the id of a data key
 _NONCE = 12
 _TAG = 16
@@ -67,11 +65,6 @@ class EncryptionKeys:
 
     def __bool__(self) -> bool:
         return bool(self._keys)
-
-    @property
-    def ids(self) -> list[str]:
-        """Returns the public names of the keys: 8 hex digits that reveal nothing of them."""
-        return list(self._keys)
 
     def wrap(self, data_key: bytes) -> dict[str, str]:
         """Returns a data key, wrapped by the first key, under its name."""
@@ -107,13 +100,9 @@ def _told_by(command: str) -> list[str]:
     if done.returncode or not keys:
         what = f"it ended with {done.returncode}" if done.returncode else "it printed no key"
         raise UsageError(f"store.key_command: {what}. {remedy}")
-    if any(len(key) < SHORTEST for key in keys):
-        raise UsageError(f"store.key_command: a key has fewer than {SHORTEST} characters. {remedy}")
+    if any(len(key) < SHORTEST_KEY for key in keys):
+        raise UsageError(f"store.key_command: a key has fewer than {SHORTEST_KEY} characters. {remedy}")
     return keys
-
-
-#: Characters of the shortest key that is taken: keys are not stretched, so that each must be random.
-SHORTEST = 32
 
 
 def _public_id(secret: str) -> str:
@@ -237,14 +226,14 @@ def _is_parquet(key: str) -> bool:
     return key.endswith(".parquet")
 
 
-class EncryptedStore:
+class EncryptedStore(ForwardingStore):
     """The store behind it, whose objects below the folders of policies are encrypted where there is a key.
 
     What was written before there was a key is read as it lies."""
 
     def __init__(self, store: ObjectStore, keys: Callable[[], EncryptionKeys]) -> None:
         """`keys`: asked for once, when they are needed."""
-        self._store = store
+        super().__init__(store)
         self._find_keys = keys
         self._keys: EncryptionKeys | None = None
         self._rings: dict[str, Keyring] = {}
@@ -261,20 +250,6 @@ class EncryptedStore:
             if self._keys is None:
                 self._keys = self._find_keys()
         return self._keys
-
-    @property
-    def url(self) -> str:
-        """Returns the store's URL."""
-        return self._store.url
-
-    @property
-    def requests(self) -> Requests:
-        """Returns the requests so far."""
-        return self._store.requests
-
-    def check_there(self) -> None:
-        """Raises Missing where the store is not there."""
-        self._store.check_there()
 
     def file_keys(self, key: str) -> FileKeys | None:
         """Returns what wraps the key of a Parquet file; None where there are no keys."""
@@ -294,9 +269,9 @@ class EncryptedStore:
         if self.keys and _is_inside(folder, rest):
             if not _is_parquet(key):
                 data = MAGIC + self.keyring(folder, may_make=True).seal(data, key)
-            elif not data.startswith(_PARQUET_MAGIC):
+            elif not data.startswith(PARQUET_MAGIC):
                 raise StoreError("put", f"{self.url}/{key}", "it is not encrypted, and has to be")
-        self._store.put_bytes(
+        super().put_bytes(
             key, data, if_absent=if_absent, storage_class=storage_class, locked_from=locked_from
         )
 
@@ -333,44 +308,12 @@ class EncryptedStore:
         """Returns the store behind it, with what lies there as it lies."""
         return self._store
 
-    def head(self, key: str) -> StoreObject | None:
-        """Returns what is known of an object, as it lies; None where there is none."""
-        return self._store.head(key)
-
     def check(self, key: str, size: int | None, sha256: str) -> None:
         """Raises where the store does not hold these bytes. Reads what it has sealed."""
         if _is_parquet(key) or not self.keys:
             self._store.check(key, size, sha256)
         else:
             check_bytes(self.get_bytes(key), sha256, f"{self.url}/{key}")
-
-    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
-        """Yields objects, sorted by key."""
-        return self._store.list(prefix, after)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Removes objects."""
-        self._store.delete(keys)
-
-    def older_versions(self, prefix: str) -> OlderVersions:
-        """Returns what the store keeps of objects that are gone."""
-        return self._store.older_versions(prefix)
-
-    def versioning(self) -> Versioning:
-        """Returns what the store does with objects that go."""
-        return self._store.versioning()
-
-    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
-        """Removes what writes have left unfinished."""
-        return self._store.clean_temporaries(before, folder)
-
-    def unfinished(self, folder: str) -> Sequence[str]:
-        """Returns the places of unfinished writes."""
-        return self._store.unfinished(folder)
-
-    def probe(self) -> bool:
-        """Tries every right."""
-        return self._store.probe()
 
     def rekey(self, folder: str) -> int:
         """Wraps the data keys of a policy's folder by the first key. Returns how many; 0 where nothing there

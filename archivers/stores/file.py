@@ -26,6 +26,7 @@ from bucketwise.archivers.stores.base import (
     NotFound,
     ObjectStore,
     OlderVersions,
+    PlainStore,
     Requests,
     Rights,
     StoreError,
@@ -49,7 +50,7 @@ def open_store(settings: StorePlace) -> ObjectStore:
     return FileStore(Path(unquote(urlsplit(settings.url).path)))
 
 
-class FileStore:
+class FileStore(PlainStore):
     """A store in a directory, which must exist: where a mount is absent, nothing is written in its place."""
 
     def __init__(self, root: Path) -> None:
@@ -105,18 +106,6 @@ class FileStore:
             with path.open("rb") as source:
                 check_size(os.fstat(source.fileno()).st_size, size, f"{self.url}/{key}")
                 return source.read()
-
-    def file_keys(self, key: str) -> None:
-        """Returns none: files are taken as they are."""
-
-    def get_sound(
-        self,
-        key: str,
-        is_sound: Callable[[bytes], bool],  # noqa: ARG002 - there is no other copy
-        size: int | None = None,
-    ) -> bytes:
-        """Returns what `get_bytes` does, sound or not."""
-        return self.get_bytes(key, size)
 
     def head(self, key: str) -> StoreObject | None:
         """Returns what is known of an object; None where there is none."""

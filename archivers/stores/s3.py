@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ from bucketwise.archivers.stores.base import (
     ObjectStore,
     OlderVersions,
     OutcomeUnknown,
+    PlainStore,
     Requests,
     Rights,
     StoreError,
@@ -104,7 +105,7 @@ def open_store(settings: StorePlace) -> ObjectStore:
     )
 
 
-class S3Store:
+class S3Store(PlainStore):
     """A store in an S3 bucket. Credentials come from boto3's own chain. Safe to use from several threads.
     `lock`: how long the files of a commit are locked; None: they are not."""
 
@@ -201,18 +202,6 @@ class S3Store:
                 if attempt == self._attempts:
                     raise self._error("get", key, error) from error
         raise AssertionError("unreachable")
-
-    def file_keys(self, key: str) -> None:
-        """Returns none: files are taken as they are."""
-
-    def get_sound(
-        self,
-        key: str,
-        is_sound: Callable[[bytes], bool],  # noqa: ARG002 - there is no other copy
-        size: int | None = None,
-    ) -> bytes:
-        """Returns what `get_bytes` does, sound or not."""
-        return self.get_bytes(key, size)
 
     def head(self, key: str) -> StoreObject | None:
         """Returns what is known of an object; None where there is none."""
