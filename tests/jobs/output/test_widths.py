@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from bucketwise.jobs.suite import ENTRIES
+from tests.jobs.copies.test_copies import copied
 from tests.jobs.output.narrow import BREAK
 from tests.jobs.place import NOW, START, Place
 from tests.jobs.states import after
@@ -46,6 +47,9 @@ DONE: list[tuple[str, ...]] = [
     ("archive",),
     ("run",),
     ("compact",),
+    ("copy",),
+    ("repair",),
+    ("rekey",),
     ("restore", "-p", "ticks", *RANGE, "--dry-run"),
     ("restore", "-p", "ticks", *RANGE, "--to", "again"),
     ("unpin",),
@@ -73,6 +77,8 @@ def test_every_verb_is_drawn() -> None:
 @after("run")
 @pytest.mark.parametrize("calls", [ASKED, DONE], ids=["asked", "done"])
 def test_no_value_is_split(place: Place, calls: list[tuple[str, ...]]) -> None:
+    copied(place, "b")
+    assert place("copy").code == 0
     changed = place.config.read_text().replace('"30d"', '"300d"')
     (place.folder / "changed.toml").write_text(changed)
     place.database.iot.insert_one({"at": START + timedelta(days=62), "sensor": 7, "t": 1.5})

@@ -21,6 +21,7 @@ from bucketwise.jobs.core.metrics import Metrics, add
 from bucketwise.jobs.output.report import Measures, Result
 from bucketwise.jobs.suite import all_jobs
 from tests.jobs.command import Ran
+from tests.jobs.copies.test_copies import copied
 from tests.jobs.place import MINUTES, Place
 from tests.jobs.states import after
 
@@ -104,6 +105,8 @@ def test_runs_add_up_and_leave_the_series_of_others(place: Place) -> None:
 
 @after("run")
 def test_every_verb_that_works_adds_itself(place: Place) -> None:
+    copied(place, "b")  # for `copy` and `repair`
+    assert place("copy").code == 0
     for verb in (it.name for it in all_jobs() if it.is_measured):
         assert measured(place, verb).code == 0
         for name in ("ticks", "iot"):
