@@ -67,10 +67,18 @@ class SeriesRules:
     def scope(self, number: int) -> str:
         """Returns 8 hex digits that change whenever other series may come under a rule; nothing where there
         are no rules."""
-        if not self._rules:
-            return ""
-        said = [sorted(it.match.items()) for it in self._rules[: number + 1]]
-        return hashlib.sha256(repr((said, number == self.own)).encode()).hexdigest()[:8]
+        return self._scope(number + 1, is_own=number == self.own)
+
+    def former_scopes(self, number: int) -> list[str]:
+        """Returns the scopes that held all series of a rule, if the policy had some of its first rules alone
+        before: its own, and those of all other series."""
+        before = range(min(number, self.own - 1), -1, -1)
+        return [self.scope(number), *(self._scope(count, is_own=True) for count in before)]
+
+    def _scope(self, count: int, *, is_own: bool) -> str:
+        """Returns the scope of the last of the first so many rules, or of all other series."""
+        said = [sorted(it.match.items()) for it in self._rules[:count]]
+        return hashlib.sha256(repr((said, is_own)).encode()).hexdigest()[:8] if said else ""
 
     def of(self, series: Series, names: Sequence[str] | None = None) -> tuple[int, ...]:
         """Returns the numbers of the rules that a series may be under: one, where that is known. `names`: of

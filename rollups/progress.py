@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
-from pymongo.collection import Collection
+from pymongo.collection import Collection as MongoCollection
 from pymongo.database import Database
 
 from bucketwise.buckets.rules import SeriesRules
@@ -22,6 +23,8 @@ from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.context import majority
 
 Document = dict[str, Any]
+#: Before when summaries are gone, or were never made (milliseconds), by the number of a rule and by level.
+GoneByNumber = Mapping[int, Mapping[LevelName, int]]
 COLLECTION = "bucketwise_progress"
 NO_GATE = 2**62  # later than every window
 _ROLLED_UP = ""  # the kind of a policy's main record
@@ -40,16 +43,27 @@ class Bookmark:
 class Progress:
     """Every due window of a level that ends at or before its `through` (milliseconds) is rolled up.
 
-    `bookmark`: and holds all changes up to there. None: changes are not read from a stream. `gone`: before
-    when summaries of some series are gone, or were never made. `wholly`: before when those of all are.
-    `by_rule`: the same for the series of each rule of the policy.
+    `bookmark`: and holds all changes up to there. None: changes are not read from a stream. `by_rule`: before
+    when summaries of the series of each rule of the policy, by its number, are gone, or were never made.
     """
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     bookmark: Bookmark | None = None
-    gone: Mapping[LevelName, int] = field(default_factory=dict)
-    wholly: Mapping[LevelName, int] = field(default_factory=dict)
-    by_rule: Mapping[int, Mapping[LevelName, int]] = field(default_factory=dict)
+    by_rule: GoneByNumber = field(default_factory=dict)
+
+    @cached_property
+    def gone(self) -> Mapping[LevelName, int]:
+        """Returns before when summaries of some series are gone, or were never made."""
+        return gone_of_some(self.by_rule)
+
+    @cached_property
+    def wholly(self) -> Mapping[LevelName, int]:
+        """Returns before when summaries of all series are gone, or were never made."""
+        found = {
+            level: min(it.get(level, LOWEST) for it in self.by_rule.values())
+            for level in gone_of_some(self.by_rule)
+        }
+        return {level: ms for level, ms in found.items() if ms > LOWEST}
 
 
 def load(database: Database[Document], policy: Policy) -> Progress:
@@ -69,10 +83,8 @@ def records_of(database: Database[Document], policy: Policy, *others: str) -> di
 
 def progress_of(records: Mapping[str, Document], policy: Policy) -> Progress:
     """Returns what these records tell."""
-    gone = _gone(records.get("gone"), policy)
-    return replace(
-        _progress(records.get(_ROLLED_UP), policy), gone=gone.some, wholly=gone.wholly, by_rule=gone.by_rule
-    )
+    by_rule = _gone(records.get("gone"), policy)
+    return replace(_progress(records.get(_ROLLED_UP), policy), by_rule=by_rule)
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
@@ -148,13 +160,12 @@ def rolled_up_through(database: Database[Document], policy: Policy) -> int | Non
     return min(through[level.name] - level.reach for level in levels)
 
 
-class Gone(NamedTuple):
-    """Before when summaries of windows are gone, or were never made; milliseconds, by level. `some`: those of
-    any series; `wholly`: those of all; `by_rule`: those of the series of each rule."""
-
-    some: dict[LevelName, int]
-    wholly: dict[LevelName, int]
-    by_rule: dict[int, dict[LevelName, int]]
+def gone_of_some(by_rule: GoneByNumber) -> dict[LevelName, int]:
+    """Returns before when summaries of any series are gone, or were never made; milliseconds, by level."""
+    found: dict[LevelName, int] = {}
+    for lines in by_rule.values():
+        found = _later(found, lines)
+    return found
 
 
 def note_gone(
@@ -169,45 +180,44 @@ def note_gone(
     if not before:
         return
     known = _known_gone(database, policy, session)
-    lines = {number: dict(it) for number, it in known.by_rule.items()}
-    lines[rule] = _later(lines.get(rule, {}), before)
-    rules = range(len(policy.rules) + 1)
-    all_gone = {level: min(lines.get(it, {}).get(level, LOWEST) for it in rules) for level in before}
-    wholly = _later(known.wholly, {level: ms for level, ms in all_gone.items() if ms > LOWEST})
-    noted = Gone(_later(known.some, before), wholly, lines)
+    noted = {**known, rule: _later(known[rule], before)}
     if noted != known:
-        document = _gone_document(policy, noted)
-        progress_collection(database).replace_one(
-            {"_id": document["_id"]}, document, upsert=True, session=session
-        )
+        _store_gone(database, policy, noted, session)
 
 
-def set_gone(database: Database[Document], policy: Policy, before: Mapping[LevelName, int]) -> None:
-    """Records before when summaries are gone, in place of what `note_gone` recorded. Of levels of which they
-    are gone from another time on, those of all series are."""
-    known = _known_gone(database, policy)
-    same = {level for level, ms in before.items() if known.some.get(level) == ms}
-    wholly = {level: min(ms, known.wholly.get(level, ms)) for level, ms in before.items()}
-    lines = {
-        number: {level: ms for level, ms in it.items() if level in same}
-        for number, it in known.by_rule.items()
+def set_gone(
+    database: Database[Document], policy: Policy, by_rule: GoneByNumber, levels: Collection[LevelName]
+) -> None:
+    """Records before when summaries of these levels are gone, in place of what was recorded."""
+    others = {
+        number: {level: ms for level, ms in lines.items() if level not in levels}
+        for number, lines in _known_gone(database, policy).items()
     }
-    document = _gone_document(policy, Gone(dict(before), wholly, lines))
-    progress_collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
+    noted = {
+        number: {**others.get(number, {}), **{level: lines[level] for level in levels if level in lines}}
+        for number, lines in by_rule.items()
+    }
+    _store_gone(database, policy, noted)
+
+
+def _store_gone(
+    database: Database[Document],
+    policy: Policy,
+    by_rule: GoneByNumber,
+    session: ClientSession | None = None,
+) -> None:
+    rules = SeriesRules(policy)
+    document: Document = {"_id": {"gone": policy.identity}, "fingerprint": fingerprint(policy)}
+    document |= _dates(gone_of_some(by_rule))
+    if policy.rules:
+        document["by_rule"] = {rules.scope(number): _dates(it) for number, it in by_rule.items()}
+    progress_collection(database).replace_one(
+        {"_id": document["_id"]}, document, upsert=True, session=session
+    )
 
 
 def _later(known: Mapping[LevelName, int], found: Mapping[LevelName, int]) -> dict[LevelName, int]:
     return {**known, **{level: max(ms, known.get(level, ms)) for level, ms in found.items()}}
-
-
-def _gone_document(policy: Policy, gone: Gone) -> Document:
-    document: Document = {"_id": {"gone": policy.identity}, "fingerprint": fingerprint(policy)}
-    document |= _dates(gone.some)
-    if policy.rules:
-        document["wholly"] = _dates(gone.wholly)
-        rules = SeriesRules(policy)
-        document["by_rule"] = {rules.scope(number): _dates(it) for number, it in gone.by_rule.items()}
-    return document
 
 
 def _dates(before: Mapping[LevelName, int]) -> Document:
@@ -218,28 +228,33 @@ def gone_before(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
 ) -> dict[LevelName, int]:
     """Returns before when summaries of some series are gone, or were never made (milliseconds), by level."""
-    return _known_gone(database, policy, session).some
+    return gone_of_some(_known_gone(database, policy, session))
 
 
-def _known_gone(database: Database[Document], policy: Policy, session: ClientSession | None = None) -> Gone:
+def _known_gone(
+    database: Database[Document], policy: Policy, session: ClientSession | None = None
+) -> dict[int, dict[LevelName, int]]:
     found = progress_collection(database).find_one({"_id": {"gone": policy.identity}}, session=session)
     return _gone(found, policy)
 
 
-def _gone(found: Document | None, policy: Policy) -> Gone:
+def _gone(found: Document | None, policy: Policy) -> dict[int, dict[LevelName, int]]:
+    """Returns what is recorded for each rule. Of a rule that has come or moved since: what was recorded of
+    the policy's own, if all its series were under that; else what was of any."""
+    rules = SeriesRules(policy)
+    numbers = range(rules.own + 1)
     if found is None or found.get("fingerprint") != fingerprint(policy):
-        return Gone({}, {}, {})
+        return {number: {} for number in numbers}
     levels = [level.name for level in levels_of(policy)]
 
     def told(dates: Document) -> dict[LevelName, int]:
         return {level: to_ms(dates[level]) for level in levels if level in dates}
 
-    some, rules, known = told(found), SeriesRules(policy), found.get("by_rule", {})
-    if not policy.rules:  # what was told of rules that are no more may be less
-        return Gone(some, dict(some), {0: dict(some)})
-    scopes = {rules.scope(number): number for number in range(rules.own + 1)}
-    by_rule = {scopes[scope]: told(dates) for scope, dates in known.items() if scope in scopes}
-    return Gone(some, told(found.get("wholly", found)), by_rule)
+    known = found.get("by_rule", {"": found})
+    return {
+        number: told(next((known[it] for it in rules.former_scopes(number) if it in known), found))
+        for number in numbers
+    }
 
 
 def note_ended(database: Database[Document], policy: Policy, before: int) -> None:
@@ -272,7 +287,7 @@ def note_fit(database: Database[Document], policy: Policy, now: datetime) -> Non
     progress_collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 
 
-def progress_collection(database: Database[Document]) -> Collection[Document]:
+def progress_collection(database: Database[Document]) -> MongoCollection[Document]:
     """Returns the collection; what is written to it is acknowledged by a majority."""
     options: CodecOptions[Document] = CodecOptions(tz_aware=True)
     return database.get_collection(COLLECTION, codec_options=options, write_concern=majority(database))

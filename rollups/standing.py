@@ -91,10 +91,12 @@ _PACE, _PACES = timedelta(days=1), 8
 
 
 class Tombstone(NamedTuple):
-    """A tombstone on the windows that ended `before` an instant, and when it was placed; milliseconds."""
+    """A tombstone on the windows that ended `before` an instant, and when it was placed; milliseconds.
+    `keep`: the text of the `Retention` that placed it. It counts only under that."""
 
     before: int
     at: int
+    keep: str
 
 
 class Lift(NamedTuple):
@@ -124,15 +126,15 @@ class Retention:
 
 @dataclass(frozen=True)
 class Tombstones:
-    """The tombstones of one level, the oldest first. They count only under the length that placed them."""
+    """The tombstones of one level, those of one rule from the oldest on, and its lifts, which hold for
+    whichever rule comes."""
 
-    keep: str | None = None
     placed: Sequence[Tombstone] = ()
     lifts: Sequence[Lift] = ()
 
-    def counting(self, rule: Retention) -> Sequence[Tombstone]:
+    def counting(self, rule: Retention) -> list[Tombstone]:
         """Returns the tombstones that count under a rule."""
-        return self.placed if self.keep == rule.text else ()
+        return [it for it in self.placed if it.keep == rule.text]
 
     def covered(self, rule: Retention) -> int:
         """Returns the instant before which windows are under a tombstone."""
@@ -147,25 +149,30 @@ class Tombstones:
         kept = [it.since + 1 for it in self.lifts if rule.now < it.until + grace]
         return min([rule.past, ripe, *kept])
 
-    def after_run(self, rule: Retention) -> Tombstones:
-        """Returns the tombstones once a run has placed what is due, and forgotten what is of no use."""
+    def after_run(self, rules: Sequence[Retention], now: int) -> Tombstones:
+        """Returns the tombstones once a run has placed what is due by these rules, and forgotten what is of
+        no use: what another rule has placed stays void if that comes back."""
+        grace = max((span_ms(rule.grace) for rule in rules), default=0)
+        lifts = tuple(it for it in self.lifts if now < it.until + grace)
+        return Tombstones(tuple(it for rule in rules for it in self._after_run(rule)), lifts)
+
+    def _after_run(self, rule: Retention) -> list[Tombstone]:
         grace = span_ms(rule.grace)
         standing = [it for it in self.counting(rule) if it.at <= rule.now]
         ripe = [it for it in standing if it.at + grace <= rule.now]
         standing = standing[max(0, len(ripe) - 1) :]
         pace = min(span_ms(_PACE), grace // _PACES)
         if grace and (not standing or standing[-1].at + pace <= rule.now):
-            standing.append(Tombstone(rule.past, rule.now))
-        lifts = tuple(it for it in self.lifts if rule.now < it.until + grace)
-        return Tombstones(rule.text, tuple(standing), lifts)
+            standing.append(Tombstone(rule.past, rule.now, rule.text))
+        return standing
 
     def lifted(self, since: int, now: int) -> Tombstones:
         """Returns the tombstones with those on what ends after an instant lifted."""
         return replace(self, lifts=(*self.lifts, Lift(since, now + span_ms(LIFTED_FOR))))
 
-    def is_lifted(self, since: int, rule: Retention) -> bool:
+    def is_lifted(self, since: int, now: int) -> bool:
         """Returns whether what ends after an instant is lifted already."""
-        return any(it.since <= since and rule.now < it.until for it in self.lifts)
+        return any(it.since <= since and now < it.until for it in self.lifts)
 
 
 Document = dict[str, Any]
@@ -177,12 +184,11 @@ _TRIES = 3
 @dataclass(frozen=True)
 class Standing:
     """Tells what is recorded of each level: what runs have counted, how long its summaries stay by the last
-    one (as the policy file writes it), and their tombstones, for each rule of the policy, by its number.
-    Records of another collection do not count."""
+    one (as the policy file writes it), and their tombstones. Records of another collection do not count."""
 
     counts: Mapping[LevelName, SummaryCount]
     retentions: Mapping[LevelName, str]
-    tombstones: Mapping[tuple[LevelName, int], Tombstones]
+    tombstones: Mapping[LevelName, Tombstones]
 
     def has_before(self, instant: datetime) -> bool:
         """Returns whether any summary that runs have counted is of a month before that of an instant."""
@@ -212,31 +218,13 @@ def plausible_times(policy: Policy, standing: Standing, now: datetime) -> Plausi
 def standing_of(record: Document | None, policy: Policy) -> Standing:
     """Returns what the record of a policy's summaries tells."""
     found = record or {}
-    counts, own = _of_levels(policy, found.get("counts", {})), len(policy.rules)
-    tombstones = {
-        number: _of_levels(policy, _at(found, _tombstones_of(number, own))) for number in range(own + 1)
-    }
+    counts, tombstones = (_of_levels(policy, found.get(name, {})) for name in ("counts", "tombstones"))
     names = ("standing", "wanted", "lost", "beside")
     return Standing(
         {level: SummaryCount(*(it[name] for name in names)).legible() for level, it in counts.items()},
         found.get("retentions", {}),
-        {
-            (level.name, number): _tombstones(held.get(level.name))
-            for number, held in tombstones.items()
-            for level in levels_of(policy)
-        },
+        {level.name: _tombstones(tombstones.get(level.name)) for level in levels_of(policy)},
     )
-
-
-def _tombstones_of(number: int, own: int) -> list[str]:
-    """Returns where a record has the tombstones of a rule."""
-    return ["tombstones"] if number == own else ["rule_tombstones", str(number + 1)]
-
-
-def _at(record: Document, path: Iterable[str]) -> Document:
-    for key in path:
-        record = record.get(key, {})
-    return record
 
 
 def _of_levels(policy: Policy, found: Mapping[str, Document]) -> dict[LevelName, Document]:
@@ -250,15 +238,12 @@ def _of_levels(policy: Policy, found: Mapping[str, Document]) -> dict[LevelName,
 def store_tombstones(
     database: Database[Document],
     policy: Policy,
-    changed: Mapping[tuple[LevelName, int], Tombstones],
+    changed: Mapping[LevelName, Tombstones],
     session: ClientSession,
 ) -> None:
-    """Stores the tombstones of some levels and rules, in a transaction."""
-    targets, own = policy.rollup.targets if policy.rollup else {}, len(policy.rules)
-    update = {
-        ".".join([*_tombstones_of(number, own), name]): _document(targets[name], it)
-        for (name, number), it in changed.items()
-    }
+    """Stores the tombstones of some levels, in a transaction."""
+    targets = policy.rollup.targets if policy.rollup else {}
+    update = {f"tombstones.{name}": _document(targets[name], it) for name, it in changed.items()}
     progress_collection(database).update_one(
         _identity(policy), {"$set": update}, upsert=True, session=session
     )
@@ -365,8 +350,7 @@ def _tombstones(found: Document | None) -> Tombstones:
     if found is None:
         return Tombstones()
     return Tombstones(
-        found["keep"],
-        tuple(Tombstone(to_ms(it["before"]), to_ms(it["at"])) for it in found["placed"]),
+        tuple(Tombstone(to_ms(it["before"]), to_ms(it["at"]), it["keep"]) for it in found["placed"]),
         tuple(Lift(to_ms(it["since"]), to_ms(it["until"])) for it in found["lifts"]),
     )
 
@@ -374,7 +358,9 @@ def _tombstones(found: Document | None) -> Tombstones:
 def _document(collection: str, it: Tombstones) -> Document:
     return {
         "collection": collection,
-        "keep": it.keep,
-        "placed": [{"before": DatetimeMS(mark.before), "at": DatetimeMS(mark.at)} for mark in it.placed],
+        "placed": [
+            {"before": DatetimeMS(mark.before), "at": DatetimeMS(mark.at), "keep": mark.keep}
+            for mark in it.placed
+        ],
         "lifts": [{"since": DatetimeMS(lift.since), "until": DatetimeMS(lift.until)} for lift in it.lifts],
     }

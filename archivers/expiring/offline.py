@@ -24,7 +24,14 @@ from bucketwise.archivers.format.writing import Maker
 from bucketwise.archivers.records.deletions import Deletions
 from bucketwise.archivers.records.heads import with_replaced
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
-from bucketwise.archivers.records.receipts import CODEC, Receipts, commit_of, reading, record_fault
+from bucketwise.archivers.records.receipts import (
+    CODEC,
+    TOMBSTONE,
+    Receipts,
+    commit_of,
+    reading,
+    record_fault,
+)
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.writes import may_cover
@@ -112,18 +119,13 @@ def expire_offline(context: ArchiveContext, archive: OfflineArchive, *, writes: 
 
 
 def void_tombstones(context: ArchiveContext, rules: RetentionRules) -> None:
-    """Removes tombstones of rules that are no more, so that they stay void if such a rule comes back."""
-    if rules.is_single:
-        return
+    """Removes tombstones of rules and lengths that are no more, so that they stay void if those come back."""
     receipts, named = context.receipts, {"_id.policy": context.receipts.policy, **rules.void}
-    receipts.collection.create_index(
-        [("_id.policy", 1), ("tombstone.keep", 1)],
-        partialFilterExpression={"tombstone.keep": {"$exists": True}},
-    )
     if receipts.collection.find_one(named, {"_id": 1}) is None:
         return
 
     def step(session: ClientSession) -> None:
+        receipts.collection.delete_many({**named, "kind": TOMBSTONE}, session=session)
         receipts.collection.update_many(named, {"$unset": {"tombstone": ""}}, session=session)
 
     transaction(context.database, context.guard, step)

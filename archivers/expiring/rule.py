@@ -168,10 +168,9 @@ class RetentionRules:
 
     @property
     def void(self) -> Document:
-        """Returns the query for records whose tombstones were placed by a rule that is no more: they stay
-        void, also if it comes back."""
+        """Returns the query for records with tombstones of a rule or a length that is no more."""
         said = [it.said for it in self.rules if it is not None]
-        return {"tombstone.keep": {"$exists": True, "$nin": said}, "tombstone.until": {"$exists": False}}
+        return {"tombstone.keep": {"$exists": True, "$nin": said}}
 
     @property
     def digest(self) -> str:

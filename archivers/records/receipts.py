@@ -155,7 +155,10 @@ class Receipts:
         few = IndexModel(copies, partialFilterExpression={"state": "copied"})
         numbers = [("_id.policy", ASCENDING), ("sequence", ASCENDING)]
         heads = IndexModel(numbers, partialFilterExpression={"heads": {"$exists": True}})
-        self.collection.create_indexes([*map(IndexModel, (kinds, days, starts, times)), few, waiting, heads])
+        lengths = [("_id.policy", ASCENDING), ("tombstone.keep", ASCENDING)]
+        tombstones = IndexModel(lengths, partialFilterExpression={"tombstone.keep": {"$exists": True}})
+        partial = (few, waiting, heads, tombstones)
+        self.collection.create_indexes([*map(IndexModel, (kinds, days, starts, times)), *partial])
 
     def prepare_rules(self) -> None:
         """Creates the index that finds commits by the rule that keeps them longest."""

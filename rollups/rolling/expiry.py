@@ -77,8 +77,8 @@ def expire_summaries(context: RunContext, *, allow_large: bool = False) -> Expir
     under a hold. Raises HaltedError, before it deletes any, where it would delete more of a collection than
     `archive.max_delete` allows; `allow_large`: any number."""
     expiry = _Expiry(context)
+    expiry.place_tombstones()
     if expiry.rules:
-        expiry.place_tombstones()
         expiry.count()
         if not allow_large:
             expiry.check_limits()
@@ -108,13 +108,14 @@ def lift_tombstones(context: RunContext, within: TimeRange) -> int:
 
     def step(session: ClientSession) -> int:
         expiry = _Expiry(context, session=session)
-        counts = {it.key: expiry.count_under(it, within) for it in expiry.rules}
-        keys = [key for key, count in counts.items() if count]
+        counts = Counter[LevelName]()
+        for it in expiry.rules:
+            counts[it.level.name] += expiry.count_under(it, within)
         since, now = within.start_ms, to_ms(context.now)
-        if keys:
-            lifted = {key: expiry.tombstones[key].lifted(since, now) for key in keys}
+        lifted = {name: expiry.tombstones[name].lifted(since, now) for name in +counts}
+        if lifted:
             store_tombstones(context.database, context.policy, lifted, session)
-        return sum(counts.values())
+        return counts.total()
 
     return transaction(context.database, context.guard, step) if _Expiry(context).rules else 0
 
@@ -125,10 +126,6 @@ class _LevelRule(NamedTuple):
     level: Level
     number: int
     retention: Retention
-
-    @property
-    def key(self) -> tuple[LevelName, int]:
-        return self.level.name, self.number
 
 
 class _Expiry:
@@ -179,27 +176,29 @@ class _Expiry:
         return Retention(level.retain, retain.grace, to_ms(self._now), past, self._series.scope(number))
 
     @cached_property
-    def tombstones(self) -> Mapping[tuple[LevelName, int], Tombstones]:
-        """Returns the tombstones of each level and rule."""
+    def tombstones(self) -> Mapping[LevelName, Tombstones]:
+        """Returns the tombstones of each level."""
         return self._read(self._session)
 
-    def _read(self, session: ClientSession | None) -> Mapping[tuple[LevelName, int], Tombstones]:
+    def _read(self, session: ClientSession | None) -> Mapping[LevelName, Tombstones]:
         return load_standing(self._context.database, self._context.policy, session).tombstones
 
     def place_tombstones(self) -> None:
         """Places the tombstones of this run, and forgets those that are of no use."""
-        if self._placed(self.tombstones) != self.tombstones:
+        if self._levels and self._placed(self.tombstones) != self.tombstones:
             self.tombstones = transaction(self._context.database, self._context.guard, self._place)
 
-    def _place(self, session: ClientSession) -> dict[tuple[LevelName, int], Tombstones]:
+    def _place(self, session: ClientSession) -> dict[LevelName, Tombstones]:
         placed = self._placed(self._read(session))
         store_tombstones(self._context.database, self._context.policy, placed, session)
         return placed
 
-    def _placed(
-        self, known: Mapping[tuple[LevelName, int], Tombstones]
-    ) -> dict[tuple[LevelName, int], Tombstones]:
-        return {**known, **{it.key: known[it.key].after_run(it.retention) for it in self.rules}}
+    def _placed(self, known: Mapping[LevelName, Tombstones]) -> dict[LevelName, Tombstones]:
+        now = to_ms(self._now)
+        return {
+            name: it.after_run([rule.retention for rule in self.rules if rule.level.name == name], now)
+            for name, it in known.items()
+        }
 
     def count(self) -> None:
         """Counts what goes, what waits, and what holds keep."""
@@ -296,7 +295,7 @@ class _Expiry:
     def _delete_page(
         self, it: _LevelRule, ids: list[Any], reached: int, session: ClientSession
     ) -> int | None:
-        if self._read(session)[it.key].removable(it.retention) < reached:
+        if self._read(session)[it.level.name].removable(it.retention) < reached:
             return None
         database, policy = self._context.database, self._context.policy
         self._note_gone(it, reached, session)
@@ -306,8 +305,8 @@ class _Expiry:
 
     def count_under(self, it: _LevelRule, within: TimeRange) -> int:
         """Returns how many summaries of a range are under tombstones that were not lifted."""
-        tombstones = self.tombstones[it.key]
-        if tombstones.is_lifted(within.start_ms, it.retention):
+        tombstones = self.tombstones[it.level.name]
+        if tombstones.is_lifted(within.start_ms, it.retention.now):
             return 0
         touching = {"start": {"$lt": DatetimeMS(within.end_ms)}, "end": {"$gt": DatetimeMS(within.start_ms)}}
         query = {"$and": [self._ended(it, tombstones.covered(it.retention)), touching]}
@@ -315,14 +314,14 @@ class _Expiry:
 
     def count_overdue(self, it: _LevelRule) -> int:
         """Returns how many summaries have no tombstone, or one that is due."""
-        covered = self.tombstones[it.key].covered(it.retention)
+        covered = self.tombstones[it.level.name].covered(it.retention)
         found = [self._ended(it, self._removable(it)), self._ended(it, it.retention.past, covered)]
         holds = self._holds.active()
         query = without_held({"$or": found}, holds, self._names, it.level.reach)
         return self._collection(it.level).count_documents(query, collation=SIMPLE)
 
     def _removable(self, it: _LevelRule) -> int:
-        return self.tombstones[it.key].removable(it.retention)
+        return self.tombstones[it.level.name].removable(it.retention)
 
     def _collection(self, level: Level) -> Collection[RawBSONDocument]:
         return target(self._context.database, level.collection)

@@ -77,33 +77,32 @@ class Remaking:
         return HIGHEST if first is None else first
 
     @cached_property
-    def gone(self) -> Mapping[LevelName, int]:
-        """Returns before when summaries are gone, once those are made again that a longer `retain` brings
-        back."""
-        return {**self.loaded.gone, **self._reopened}
-
-    @property
     def as_made_again(self) -> Progress:
-        """Returns what was recorded, as it is once those summaries are made again."""
-        again = self._reopened
-        wholly = {level: min(ms, again.get(level, ms)) for level, ms in self.loaded.wholly.items()}
-        by_rule = {
-            number: {level: ms for level, ms in it.items() if level not in again}
-            for number, it in self.loaded.by_rule.items()
-        }
-        return replace(self.loaded, gone=self.gone, wholly=wholly, by_rule=by_rule)
+        """Returns what was recorded, as it is once those summaries are made again that a longer `retain`
+        brings back. Those that are past their time by the rule of their series are not."""
+        kept = self.standing.retentions
+        changed = {it.name for it in self._levels if kept.get(it.name) != self._text(it)}
+        by_rule = {number: dict(lines) for number, lines in self.loaded.by_rule.items()}
+        for number, policy in enumerate(SeriesRules(self.context.policy).policies):
+            levels, lines = levels_of(policy), by_rule.get(number, {})
+            for level in levels:
+                if level.name in changed & lines.keys():
+                    expired = expired_before(level, levels, self.context.now, self.loaded.through)
+                    first = max(LOWEST if expired is None else expired, self._first_whole(level))
+                    lines[level.name] = min(lines[level.name], first)
+        return replace(self.loaded, by_rule=by_rule)
 
     @cached_property
-    def _reopened(self) -> dict[LevelName, int]:
-        loaded, kept = self.loaded, self.standing.retentions
-        found = {}
-        for level in self._levels:
-            if level.name not in loaded.gone or kept.get(level.name) == self._text(level):
-                continue
-            expired = expired_before(level, self._levels, self.context.now, loaded.through)
-            first = max(LOWEST if expired is None else expired, self._first_whole(level))
-            if first < loaded.gone[level.name]:
-                found[level.name] = first
+    def _reopened(self) -> dict[LevelName, Span]:
+        """Returns in which windows a longer `retain` brings summaries back."""
+        found: dict[LevelName, Span] = {}
+        for number, lines in self.as_made_again.by_rule.items():
+            for level, start in lines.items():
+                end = self.loaded.by_rule[number][level]
+                if start < end:
+                    before = found.get(level, (start, end))
+                    # The window that ends with `start` is not gone.
+                    found[level] = min(max(LOWEST, start - 1), before[0]), max(end, before[1])
         return found
 
     def _first_whole(self, level: Level) -> int:
@@ -135,9 +134,7 @@ class Remaking:
     @cached_property
     def spans(self) -> Mapping[LevelName, Sequence[Span]]:
         """Returns where each level is made again."""
-        found: dict[LevelName, list[Span]] = {
-            name: [(first, self.loaded.gone[name])] for name, first in self._reopened.items()
-        }
+        found = {name: [span] for name, span in self._reopened.items()}
         levels = {level.name: level for level in self._levels}
         for it in self.missing:
             level = levels[it.level]
@@ -148,9 +145,9 @@ class Remaking:
 
     def _has_finer(self, level: Level, span: Span) -> bool:
         """Returns whether finer summaries stand in all of a span, so that no reading is needed."""
-        removed = {(it.level, it.span) for it in self.missing}
+        removed, gone = {(it.level, it.span) for it in self.missing}, self.as_made_again.gone
         return any(
-            self.gone.get(finer.name, LOWEST) <= span[0] and (finer.name, span) not in removed
+            gone.get(finer.name, LOWEST) <= span[0] and (finer.name, span) not in removed
             for finer in sources_of(level, self._levels)
         )
 
@@ -170,7 +167,7 @@ class Remaking:
         """Records that all is made again that can be. Returns what was missing, and what of it is lost."""
         database, policy = self.context.database, self.context.policy
         if self._reopened:
-            set_gone(database, policy, self.gone)
+            set_gone(database, policy, self.as_made_again.by_rule, self._reopened)
         kept = {level.name: self._text(level) for level in self._levels}
         if kept != self.standing.retentions:
             store_retentions(database, policy, kept)

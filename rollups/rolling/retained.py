@@ -49,8 +49,7 @@ class GoneByRule:
 
     def of(self, level: LevelName) -> int:
         """Returns the instant (milliseconds) before which summaries of some series are gone."""
-        recorded = self.loaded.gone.get(level, LOWEST) if level in self.loaded.through else LOWEST
-        return max(recorded, *(self._line(number, level) for number in range(self._rules.own + 1)))
+        return max(self._line(number, level) for number in range(self._rules.own + 1))
 
     def leave(self, changes: SummaryDiff) -> None:
         """Takes out of what is written the summaries that are gone by the rule of their series, as those of

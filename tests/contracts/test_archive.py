@@ -139,6 +139,19 @@ def test_what_is_past_its_time_goes_after_a_tombstone(moved: Cycle) -> None:
     assert (found.readings, found.bad) == (0, [])
 
 
+def test_a_tombstone_stays_void_when_the_length_that_placed_it_comes_back(moved: Cycle) -> None:
+    grid, said = Grid.around(0, as_ms(LATER), DAY_MS), []
+    for days, keep in enumerate((1, 9999, 1, 1, 1)):
+        retain = Retain(archive=timedelta(days=keep), archive_grace=timedelta(days=2))
+        policy = moved.policy.model_copy(update={"retain": retain})
+        ended = Cycle(moved.database, Case("ended", policy, [], []), moved.settings)
+        archive = archive_of(ended.context(LATER + timedelta(days=days), fence=10 + days))
+        report = archive.expire()
+        at_one_instant(moved.database, partial(archive.evidence.rows, grid, {}))
+        said.append([bool(it.buckets) for it in (report.tombstoned, report.standing, report.expired)])
+    assert said == [[1, 0, 0], [0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
 def test_it_says_where_it_is_and_takes_a_compaction(moved: Cycle) -> None:
     archive = archived(moved)
     assert "iot" in archive.place

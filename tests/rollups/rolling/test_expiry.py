@@ -12,7 +12,7 @@ from pymongo import MongoClient
 
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError
-from bucketwise.config.policies import Policy, Retain
+from bucketwise.config.policies import Policy, Retain, Rule, RuleRetain
 from bucketwise.rollups.rolling.expiry import count_expired, count_overdue, expire_summaries, lift_tombstones
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import DAY, FIRST, HOUR, NOW, policy_of, tick
@@ -91,6 +91,63 @@ def test_a_longer_retention_lifts_what_waits(full: Bench) -> None:
     assert expire(full, keeping(9999), LATER + 8 * DAY) == (0, 0)
     assert expire(full, keeping(24), LATER + 8 * DAY) == (0, 1190)
     assert expire(full, keeping(24), LATER + 15 * DAY) == (1190, 0)
+
+
+def ruled(hours: int, rule: Rule) -> Policy:
+    return keeping(hours, rules=(rule,))
+
+
+def test_tombstones_stay_void_when_the_length_that_placed_them_comes_back(full: Bench) -> None:
+    assert expire(full, keeping(24), LATER) == (0, 1176)
+    expire(full, policy_of(), LATER + DAY)
+    assert expire(full, keeping(24), LATER + 8 * DAY) == (0, 1190)
+    assert expire(full, keeping(24), LATER + 15 * DAY) == (1190, 0)
+
+
+def test_tombstones_of_a_rule_stay_void_when_it_comes_back(full: Bench) -> None:
+    policy = ruled(9999, Rule(match={"symbol": ("A",)}, retain=RuleRetain(hourly=DAY)))
+    assert expire(full, policy, LATER) == (0, 1176)
+    expire(full, policy_of(), LATER + DAY)
+    assert expire(full, policy, LATER + 8 * DAY) == (0, 1190)
+    assert expire(full, policy, LATER + 15 * DAY) == (1190, 0)
+
+
+def test_a_lift_holds_for_a_rule_that_comes_later(full: Bench) -> None:
+    expire(full, keeping(24), LATER)
+    assert lift_tombstones(full.context(keeping(24), LATER), TimeRange(None, None)) == 1176
+    policy = ruled(24, Rule(match={"symbol": ("A",)}, retain=RuleRetain(hourly=2 * DAY)))
+    for days in (1, 8, 29):
+        assert expire(full, policy, LATER + days * DAY)[0] == 0
+    assert expire(full, policy, LATER + 38 * DAY) == (1190, 0)
+
+
+def test_a_changed_rule_brings_back_what_its_own_series_keep(bench: Bench) -> None:
+    """No summary is made that is past its time, and has to go again."""
+    rows = [(symbol, FIRST + n * HOUR) for symbol in "ABC" for n in range(120)]
+    bench.database["ticks"].insert_many(tick(n, *row) for n, row in enumerate(rows))
+    now = FIRST + 121 * HOUR
+
+    def run(others: int, **rules: int | None) -> tuple[dict[str, int], int]:
+        """How many hours of each series stand, of the rules and of the others, and how many went."""
+        lengths = ((name, None if hours is None else hours * HOUR) for name, hours in rules.items())
+        policy = keeping(
+            others,
+            timedelta(0),
+            rules=tuple(Rule(match={"symbol": (it,)}, retain=RuleRetain(hourly=n)) for it, n in lengths),
+        )
+        bench.roll_up(policy, now)
+        gone = expire(bench, policy, now)[0]
+        series = [it["_id"]["series"]["symbol"] for it in bench.database["hourly"].find()]
+        return {it: series.count(it) for it in "ABC"}, gone
+
+    assert run(24, A=48) == ({"A": 48, "B": 24, "C": 24}, 0)
+    assert run(24, A=48, B=72) == ({"A": 48, "B": 72, "C": 24}, 0)
+    assert run(30, A=48, B=60) == ({"A": 48, "B": 60, "C": 30}, 12)
+    assert run(30, B=60, A=None) == ({"A": 120, "B": 60, "C": 30}, 0)
+    assert run(40) == ({"A": 40, "B": 40, "C": 40}, 80 + 20)
+    assert run(40, C=24) == ({"A": 40, "B": 40, "C": 24}, 16)
+    bench.database["ticks"].insert_many(tick(1000 + n, "ABC"[n], FIRST + 50 * HOUR) for n in range(3))
+    assert run(40, C=24, B=30) == ({"A": 40, "B": 30, "C": 24}, 10)
 
 
 def test_a_late_reading_counts_while_its_summary_waits(full: Bench) -> None:
