@@ -6,7 +6,7 @@ deleted, or, of a later version, to be merged; and versions that no longer count
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from bucketwise.archivers import decisions
@@ -33,7 +33,8 @@ def archive_online(run: Run) -> Steps:
 
 def settle(run: Run) -> Steps:
     """Deletes the originals of copies whose grace is over."""
-    known = yield read("copied", "into", "pin", "hold")
+    known = yield read("copied", "into", "merged", "pin", "hold")
+    yield from roll_up_merged(run, known.of("merged"))
     due = [name for name, at in known.of("copied").items() if not run.waits(at)]
     copies = [known["into", name][-1] for name in due]
     copies = [it for it in copies if may_move(known, it)]
@@ -79,7 +80,7 @@ def merge(run: Run, late: list[Doc]) -> Steps:
     """Merges copies of later versions into what is archived, and deletes the originals."""
     yield from checked(run.lease)
 
-    def body(before: Frozen) -> tuple[Writes, set[int]]:
+    def body(before: Frozen) -> tuple[Writes, dict[int, int]]:
         outcome = decisions.compared([(it.id, it) for it in late], before.of("doc"))
         check_not_frozen(before, late)
         writes: Writes = {}
@@ -90,11 +91,18 @@ def merge(run: Run, late: list[Doc]) -> Steps:
             writes["into", late[i].id] = there if late[i] in there else (*there, late[i])
         writes |= {("merging", it.id): None for it in late}
         writes |= {("doc", late[i].id): None for i in outcome.deleted}
-        return writes, {late[i].day for i in outcome.gone}
+        gone = {late[i].id: late[i].day for i in outcome.gone}
+        return writes | {("merged", it): day for it, day in gone.items()}, gone
 
-    gone: set[int] = yield from transaction(run.lease, "merge later versions", body)
-    if gone:
-        yield from runs.roll_up(run, gone, force=True)
+    gone: dict[int, int] = yield from transaction(run.lease, "merge later versions", body)
+    yield from roll_up_merged(run, gone)
+
+
+def roll_up_merged(run: Run, merged: Mapping[int, int]) -> Steps:
+    """Rolls days up again of what was merged after somebody else had deleted it: `_id` -> its day."""
+    if merged and (yield from runs.roll_up(run, set(merged.values()), force=True)):
+        writes = {("merged", it): None for it in merged}
+        yield from transaction(run.lease, "note what is rolled up again", lambda _: (writes, None))
 
 
 def merged(outcome: decisions.Outcome) -> list[int]:

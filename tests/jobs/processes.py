@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_PATIENCE = 60
+_PATIENCE = 240
 
 
 def descendants(pid: int) -> set[int]:
