@@ -149,14 +149,29 @@ def temporary(only: str) -> None:
 
 def raising(error: str, function: str, at: int = 1) -> None:
     """The `at`-th call of `function` ("bucketwise.archivers.format.parquet.write_part") raises this error."""
+    kind = pkgutil.resolve_name(error)
+
+    def strike() -> None:
+        raise kind("there is no more")
+
+    _at_call(function, at, strike)
+
+
+def signalling(number: int, function: str, at: int = 1) -> None:
+    """At the `at`-th call of `function` the process is sent this signal."""
+    _at_call(function, at, lambda: os.kill(os.getpid(), number))
+
+
+def _at_call(function: str, at: int, strike: Callable[[], None]) -> None:
+    """Strikes before the `at`-th call of the function, by whatever module it is called."""
     module, _, name = function.rpartition(".")
-    inner, kind = getattr(sys.modules[module], name), pkgutil.resolve_name(error)
+    inner = getattr(sys.modules[module], name)
     calls = iter(range(at - 1, -1, -1))
 
     @functools.wraps(inner)
     def outer(*given: Any, **named: Any) -> Any:
         if next(calls, None) == 0:
-            raise kind("there is no more")
+            strike()
         return inner(*given, **named)
 
     for other in list(sys.modules.values()):

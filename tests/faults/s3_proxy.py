@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 Headers = list[tuple[str, str]]
@@ -61,6 +61,8 @@ class Fault:
     on: Matches
     times: int | None = 1
     struck: int = field(default=0, init=False)
+    #: Seconds that a client waits for an answer.
+    patience: ClassVar[float] = 30.0
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def handle(self, request: Request, pass_on: Pass) -> Reply | None:
@@ -112,6 +114,8 @@ class UploadCutShort(Fault):
 
 class Silent(Fault):
     """Takes the request, and never answers."""
+
+    patience = 2.0
 
     def strike(self, request: Request, pass_on: Pass) -> Reply | None:  # noqa: ARG002
         request.until_client_goes()

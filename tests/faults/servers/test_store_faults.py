@@ -170,7 +170,7 @@ def test_a_put_that_may_still_land_has_an_unknown_outcome(
 ) -> None:
     fault = proxy.fault = HeldBack(is_put, None)
     with pytest.raises(OutcomeUnknown, match="may come"):
-        through(direct, proxy.endpoint_url, timeout=0.6).put_bytes("k", DATA)
+        through(direct, proxy.endpoint_url, timeout=1.5).put_bytes("k", DATA)
     assert keys(truth) == []
     assert (held := proxy.count(is_put)) > 0
     fault.release.set()

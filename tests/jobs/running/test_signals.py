@@ -16,11 +16,17 @@ import pytest
 from bson import ObjectId
 
 from bucketwise.jobs.core import ledger
+from tests.faults.meddling import hook
 from tests.jobs.command import ROOT, started
 from tests.jobs.place import NOW, START, Place
 from tests.jobs.processes import wait_until
 
 DAYS = 75
+#: What a run calls in the middle of a step.
+MIDST = {
+    "rollup": "bucketwise.rollups.summaries.documents.summary",
+    "archive": "bucketwise.archivers.format.parquet.write_part",
+}
 STUBBORN = """
 import sys, time
 from bucketwise.jobs.core.stopping import Stop, signals_to
@@ -99,17 +105,13 @@ def long_place(place: Place) -> Place:
     return place
 
 
-def cut_off(place: Place, at_line: str, number: signal.Signals) -> int:
-    """Run until `at_line` is told, then send the signal; the exit code."""
-    with started("run", "-p", "ticks", "--now", NOW, cwd=place.folder, MONGODB_URI=place.uri) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.strip() == at_line:
-                process.send_signal(number)
-                break
-        _, errors = process.communicate(timeout=60)
-        assert "Traceback" not in errors
-        return process.returncode
+def cut_off(place: Place, step: str, number: signal.Signals) -> int:
+    """Returns the exit code of a run that is sent the signal in the middle of this step."""
+    meddle = hook(signalling={"number": number, "function": MIDST[step]})
+    given = ("run", "-p", "ticks", "--now", NOW)
+    ran = place.command.meddled(meddle, *given, cwd=place.folder, MONGODB_URI=place.uri)
+    assert "Traceback" not in ran.err
+    return ran.code
 
 
 def finish(place: Place) -> None:
@@ -129,7 +131,7 @@ def finish(place: Place) -> None:
     [pytest.param("rollup", signal.SIGINT, marks=pytest.mark.proof), ("archive", signal.SIGTERM)],
 )
 def test_a_run_asked_to_stop_ends_with_130(long_place: Place, number: signal.Signals, step: str) -> None:
-    assert cut_off(long_place, f"ticks: {step}", number) == 130
+    assert cut_off(long_place, step, number) == 130
     (entry,) = long_place.database[ledger.COLLECTION].find()
     assert (entry["exit_code"], entry["outcome"]) == (130, "interrupted")
     assert long_place.database.ticks.count_documents({}) > 0
@@ -139,7 +141,7 @@ def test_a_run_asked_to_stop_ends_with_130(long_place: Place, number: signal.Sig
 @pytest.mark.proof
 @pytest.mark.parametrize("step", ["rollup", pytest.param("archive", marks=pytest.mark.proof)])
 def test_after_a_kill_the_next_run_goes_on_at_once(long_place: Place, step: str) -> None:
-    assert cut_off(long_place, f"ticks: {step}", signal.SIGKILL) == -signal.SIGKILL
+    assert cut_off(long_place, step, signal.SIGKILL) == -signal.SIGKILL
     (run,) = long_place("status", "--json", "-p", "ticks").policy("ticks")["last_runs"]
     assert (run["outcome"], run["exit_code"], run["ended"]) == ("died", None, None)
     assert "died" in long_place("status", "-p", "ticks").out
