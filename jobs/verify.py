@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -18,6 +19,8 @@ from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
+Body = dict[str, Any]
+
 
 def verify(call: Call, since: Since = None, until: Until = None) -> Report:
     """Re-read archived parts.
@@ -26,7 +29,8 @@ def verify(call: Call, since: Since = None, until: Until = None) -> Report:
     copies. A part that is not what its manifest says ends with exit code 5: a person must look.
     """
     # It changes nothing, so it needs no lease: dry.
-    results = perform(call, [VERIFY], RunOptions(call.ranges(since, until), dry_run=True))
+    options = RunOptions(call.ranges(since, until), dry_run=True, noted=_noted)
+    results = perform(call, [VERIFY], options)
     return Report(call.command, call.now, results, verify_tables(results))
 
 
@@ -35,6 +39,11 @@ def _verify(turn: Turn) -> StepResult:
     damage = [pick(it, "code", "place", "message") for it in bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
     return StepResult(body, HaltedError.exit_code if damage else 0)
+
+
+def _noted(body: Body) -> Body:
+    """Returns the counts that the history of an archive tells."""
+    return {key: it for key, it in body.items() if key != "damage"}
 
 
 VERIFY = Step("verify", _verify, preconditions=OF_READERS)

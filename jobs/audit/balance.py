@@ -10,7 +10,7 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.records.deletions import removed_buckets
 from bucketwise.archivers.records.receipt_files import chained
-from bucketwise.jobs.core.ledger import Ledger, Run
+from bucketwise.jobs.core.ledger import LOOKS, Ledger, Run
 
 Document = dict[str, Any]
 Body = dict[str, Any]
@@ -19,7 +19,7 @@ MOST = 30
 #: Kinds of receipts of what runs do by themselves, day by day.
 _ROUTINE = ("delete", "expire", "tombstones", "collections", "rekept", "superseded", "emptied", "gone")
 #: Verbs in the ledger that prove an archive.
-_PROOFS = ("drill",)
+_PROOFS = ("drill", *LOOKS)
 
 
 class Balance(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.audit import drawings
 from bucketwise.jobs.audit.balance import MOST
+from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.text import printable, size
 
@@ -94,7 +95,7 @@ def audit_page(report: Body) -> str:
     first, others = first_errors(found)
     page, _ = render(
         "page.html",
-        {"size": size, "coded": _coded, "instant": instant, "event": event_in_words},
+        {"size": size, "coded": _coded, "instant": instant, "event": event_in_words, "proof": proof_in_words},
         report=report,
         policies=[_shown(it, is_brief, is_yearly) for it in found],
         first=first,
@@ -143,6 +144,38 @@ _EVENTS = {
 def event_in_words(kind: str) -> str:
     """Returns what happened, by the kind of its receipt."""
     return _EVENTS.get(kind, kind)
+
+
+def proof_in_words(run: Body) -> str:
+    """Returns what a drill, a verify or an audit found; a dash where it could not look."""
+    told = {key: value for key, value in run["counts"].items() if isinstance(value, int)}
+    words = _PROOFS[run["verb"]]
+    try:
+        return words(told)
+    except KeyError:  # it ended before it had counted
+        return "–"
+
+
+def _of_drill(told: Body) -> str:
+    equal = f"{told['equal']:,} of {counted(told['buckets'], 'bucket')} equal"
+    return f"{equal}, of {counted(told['days'], 'day')}"
+
+
+def _of_verify(told: Body) -> str:
+    read = f"{counted(told['parts'], 'part')} with {counted(told['readings'], 'reading')}"
+    return f"{read}, {told['bad']:,} bad"
+
+
+def _of_audit(told: Body) -> str:
+    found = f"{counted(told['errors'], 'error')}, {counted(told['warnings'], 'warning')}"
+    return f"{found}; {told['parts_read']:,} of {counted(told['parts'], 'part')} read"
+
+
+_PROOFS: dict[str, Callable[[Body], str]] = {
+    "drill": _of_drill,
+    "verify": _of_verify,
+    "audit": _of_audit,
+}
 
 
 def instant(value: str | None) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -35,6 +36,8 @@ from bucketwise.jobs.output.streams import write_atomically
 from bucketwise.jobs.output.tables import findings_table
 from bucketwise.jobs.publish import verb as publish
 from bucketwise.jobs.publish.verb import publishing
+
+Body = dict[str, Any]
 
 _EXIT_5 = "Follow “What to do at exit 5” in the operations manual."
 _RECEIPTS = "Restore `bucketwise_receipts` from a backup. Find out who changed or removed them."
@@ -181,7 +184,7 @@ def audit(
     if html is not None and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}")
     policies, open_executor = call.policies, call.open_executor()
-    options = RunOptions(dry_run=True, open_executor=open_executor)
+    options = RunOptions(dry_run=True, open_executor=open_executor, noted=_noted)
     found = publishing(call.settings)
     step = audit_step(
         full=full,
@@ -205,6 +208,15 @@ def audit(
         with write_atomically(html) as file:
             file.write(audit_page(report.plain()).encode())
     return report
+
+
+def _noted(body: Body) -> Body:
+    """Returns what the history of a policy tells of an audit: findings by severity, and how much was read."""
+    if "parts" not in body:  # it could not be audited
+        return {}
+    severities = Counter(it["severity"] for it in body["findings"])
+    found = {"errors": severities["error"], "warnings": severities["warning"]}
+    return {**found, "parts": body["parts"], "parts_read": body["parts_read"]}
 
 
 def _circumstances(call: Call) -> dict[str, str]:

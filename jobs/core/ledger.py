@@ -17,7 +17,7 @@ has forgotten: nothing is lost, and a bucket that has changed since then counts 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -71,13 +71,17 @@ COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 REFUSED = 2  # that of a run that did nothing, and would do nothing again
 
 
+#: Verbs that look and change nothing. Their entries are a history of proofs, made without a lease.
+LOOKS = ("audit", "verify")
+
+
 @dataclass(frozen=True)
 class Run:
     """One entry as people ask for it. `outcome` is "running", "died" or what the exit code means.
 
     It stands for so many consecutive `runs`, the first of which started at `since`; all but the last of them
     did nothing. `now` is the run's, `now_given` that of `--now`, and `taken_at` the server's time when it
-    began. Entries of earlier versions have no `user`, `now_given` and `taken_at`.
+    began. Entries of earlier versions, and of what only looks, lack some of these.
     """
 
     run: str
@@ -170,6 +174,11 @@ class Ledger:
             }
         )
         return entry
+
+    def note(self, seen: Run) -> None:
+        """Records a look at a policy that has ended. It has no lease, so none of the runs refer to it."""
+        entry = {**asdict(seen), "host": machine.this_process(), "runs": 1, "since": seen.started}
+        self._runs.insert_one({**entry, "error": None if seen.error is None else hide_secrets(seen.error)})
 
     def _create_indexes(self) -> None:
         """Creates what each question below goes by, so that none looks through the entries."""
@@ -283,9 +292,11 @@ class Ledger:
         return open_
 
     def latest(self, policies: Sequence[str], count: int) -> dict[str, tuple[Document | None, list[Run]]]:
-        """Returns since when each policy that ever ran is paused, and its latest entries, the newest first.
-        It takes one command, and one more for each run that has not ended."""
-        newest: list[Document] = [{"$sort": {"started": DESCENDING, "_id": DESCENDING}}, {"$limit": count}]
+        """Returns since when each policy that ever ran is paused, and its latest entries, the newest first,
+        without those of what only looks. It takes one command, and one more for each run that has not
+        ended."""
+        order = {"$sort": {"started": DESCENDING, "_id": DESCENDING}}
+        newest: list[Document] = [{"$match": {"verb": {"$nin": LOOKS}}}, order, {"$limit": count}]
         joined = {"localField": "_id", "foreignField": "policy", "pipeline": newest, "as": "runs"}
         found = self._database[lease.COLLECTION].aggregate(
             [{"$match": {"_id": {"$in": list(policies)}}}, {"$lookup": {"from": COLLECTION, **joined}}]

@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import Final
 
+import pymongo
 from pymongo.database import Database
+from pymongo.errors import PyMongoError
 
 from bucketwise.archivers.context import ArchiveContext, ArchiveState, Connections, Executor, LocalExecutor
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
@@ -29,7 +31,7 @@ from bucketwise.jobs.core.failures import OUTCOMES, Failure, failure_of
 from bucketwise.jobs.core.from_copies import take_reads_from_copies
 from bucketwise.jobs.core.gauges import gauges
 from bucketwise.jobs.core.lease import Lease
-from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED, Ledger
+from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED, Ledger, Run
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.core.throttle import Members, Throttler
@@ -49,6 +51,9 @@ _FRESH_S = 60  # after which a shared read of the changes of several policies is
 _LEEWAY_S = 60  # for which a run may go on once its window is over, to publish what it has written
 
 
+_PATIENCE_S = 5  # that what only looks waits for the ledger
+
+
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 
 
@@ -60,13 +65,15 @@ def _ever(_policy: Policy) -> TimeRange:
 class RunOptions:
     """The options of a run, whatever its steps. `within`: the range of each policy. `dry_run`: it
     changes nothing, and takes no lease. `allow_large`: it may delete more than `max_delete` says.
-    `followers`: what follows all steps."""
+    `followers`: what follows all steps. `noted`: returns what the ledger keeps of the body of a dry run,
+    where it may be written; None: nothing of it."""
 
     within: Callable[[Policy], TimeRange] = _ever
     dry_run: bool = False
     open_executor: OpenExecutor | None = None
     allow_large: bool = False
     followers: Sequence[Follower] = ()
+    noted: Callable[[Document], Document] | None = None
 
 
 @dataclass
@@ -168,7 +175,7 @@ class Runner:
     def run_if(self, policy: Policy, is_wanted: Callable[[], bool]) -> Result | None:
         """Runs a policy if it `is_wanted`, which is asked once the lease is held. Returns None, and does
         nothing, where it is not."""
-        result = Result(policy.name, has_window=self.is_pausable)
+        result, started = Result(policy.name, has_window=self.is_pausable), clock.current()
         self.progress.steps = {it.name: it.weight for it in self.steps}
         try:
             self.stop.check()
@@ -181,7 +188,7 @@ class Runner:
             with open_executor(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._read_on()
-                    self._do(result, self._turn(policy, None, executor))
+                    self._do_dry(result, self._turn(policy, None, executor), started)
                     return result
                 with Lease(self.database, policy.identity, pausable=self.is_pausable) as lease:
                     if not is_wanted():
@@ -250,6 +257,27 @@ class Runner:
         if code in COMPLETED and turn.context.state.is_clean:
             lease.leave_clean()
         ledger.finish(entry, code, OUTCOMES[code], result.body, result.error or result.stopped)
+
+    def _do_dry(self, result: Result, turn: Turn, started: datetime) -> None:
+        try:
+            self._do(result, turn)
+        except Exception as error:  # noqa: BLE001  # what is noted says it
+            self._fail(result, error)
+        if self.options.noted is not None and result.exit_code != InterruptedRun.exit_code:
+            self._note(result, turn, started, self.options.noted(result.body))
+
+    def _note(self, result: Result, turn: Turn, started: datetime, counts: Document) -> None:
+        """Enters a dry run into the ledger, where this user may write it."""
+        run, code = turn.context.run, result.exit_code
+        seen = Run(
+            run.run, self.verb, turn.policy.identity, started, clock.current(), code, OUTCOMES[code], counts,
+            result.error, run.version, 1, started, self.now, None, run.user, run.now_given,
+        )  # fmt: skip
+        try:
+            with pymongo.timeout(_PATIENCE_S):
+                Ledger(self.database).note(seen)
+        except PyMongoError as error:  # what was asked is answered all the same
+            log.debug("not entered into the ledger", verb=self.verb, reason=failure_of(error).message)
 
     def _do(self, result: Result, turn: Turn) -> None:
         try:

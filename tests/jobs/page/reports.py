@@ -43,6 +43,13 @@ def event_of(kind: str, number: int, **more: Any) -> Body:
     return {"number": number, "kind": kind, **who, **facts, **more}
 
 
+def proof_of(verb: str, counts: dict[str, int]) -> dict[str, Any]:
+    return {
+        **{"verb": verb, "started": "2018-08-01T00:00:00Z", "ended": "2018-08-01T00:00:09Z"},
+        **{"outcome": "done", "exit_code": 0, "error": None, "host": "db1", "user": "ann", "counts": counts},
+    }
+
+
 def policy_of(name: str, states: dict[date, str], **more: Any) -> Body:
     """One that is kept."""
     months = sorted({f"{day:%Y-%m}" for day in states})
@@ -112,11 +119,9 @@ def policy_of(name: str, states: dict[date, str], **more: Any) -> Body:
                 }
             ],
             "proofs": [
-                {
-                    **{"verb": "drill", "started": "2018-08-01T00:00:00Z", "ended": "2018-08-01T00:00:09Z"},
-                    **{"outcome": "done", "exit_code": 0, "error": None, "host": "db1", "user": "ann"},
-                    "counts": {"days": 3, "buckets": 4320, "equal": 4320, "differing": 0},
-                }
+                proof_of("audit", {"errors": 0, "warnings": 1, "parts": 1826, "parts_read": 166}),
+                proof_of("verify", {"parts": 1826, "readings": 157_766_400, "bad": 0}),
+                proof_of("drill", {"days": 3, "buckets": 4320, "equal": 4320, "differing": 0}),
             ],
         },
         "proof": {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bucketwise.jobs.audit.page import proof_in_words
 from tests.jobs.place import MINUTES, NOW, POLICIES, Place
 from tests.jobs.states import after
 
@@ -75,12 +76,18 @@ def test_who_did_what_is_told(place: Place) -> None:
     assert place("hold", "add", "case-17", "-p", "ticks", "--reason", "Litigation").code == 0
     assert place("hold", "release", "case-17", "-p", "ticks").code == 0
     assert place("drill", "-p", "ticks").code == 0
+    assert place("verify", "-p", "ticks").code == 0
+    assert place("audit", "-p", "ticks", "--html", "first.html").code == 0
     told = place("audit", "--json", "-p", "ticks").policy("ticks")["history"]
     assert [(it["kind"], it["hold"]) for it in told["events"]] == [
         ("release", "case-17"),
         ("hold", "case-17"),
     ]
-    assert [it["verb"] for it in told["proofs"]] == ["drill"]
+    assert [(it["verb"], it["outcome"], proof_in_words(it)) for it in told["proofs"]] == [
+        ("audit", "done", "0 errors, 0 warnings; 1 of 1 part read"),
+        ("verify", "done", "1 part with 10,800 readings, 0 bad"),
+        ("drill", "done", f"{MINUTES} of {MINUTES} buckets equal, of 1 day"),
+    ]
     (commit,) = told["commits"]
     receipts = place("receipts", "--json", "-p", "ticks").policy("ticks")["deletes"]
     deletes = [it for it in receipts if it["kind"] == "delete"]
