@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -20,7 +20,7 @@ from bucketwise.config.policies import LevelName, Policy
 from bucketwise.config.written import fingerprint, layout_fingerprint
 from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
 from bucketwise.rollups.calendar.windows import LOWEST, to_ms
-from bucketwise.rollups.context import majority
+from bucketwise.rollups.context import majority, transaction
 
 Document = dict[str, Any]
 #: Before when summaries are gone, or were never made (milliseconds), by the number of a rule and by level.
@@ -257,17 +257,63 @@ def _gone(found: Document | None, policy: Policy) -> dict[int, dict[LevelName, i
     }
 
 
-def note_ended(database: Database[Document], policy: Policy, before: int) -> None:
-    """Records that archived readings from before this instant (milliseconds) may have gone for good. Whatever
-    the policy says later, summaries of them can't be made again."""
-    update = {"$max": {"before": DatetimeMS(before)}}
-    progress_collection(database).update_one({"_id": {"ended": policy.identity}}, update, upsert=True)
+def note_ended(
+    database: Database[Document],
+    policy: Policy,
+    before: int,
+    rules: Container[int],
+    guard: Callable[[ClientSession], None],
+) -> None:
+    """Records that archived readings from before this instant (milliseconds) may have gone for good, of the
+    series of these rules, by their numbers. Whatever the policy says later, summaries of them can't be made
+    again."""
+
+    def noted(session: ClientSession | None = None) -> list[int] | None:
+        known = ended_by_rule(database, policy, session)
+        lines = [max(ms, before) if number in rules else ms for number, ms in enumerate(known)]
+        return None if lines == known else lines
+
+    def step(session: ClientSession) -> None:
+        if (lines := noted(session)) is not None:
+            document = _ended_document(policy, lines)
+            progress_collection(database).replace_one(
+                {"_id": document["_id"]}, document, upsert=True, session=session
+            )
+
+    if noted() is not None:
+        transaction(database, guard, step)
+
+
+def _ended_document(policy: Policy, lines: Sequence[int]) -> Document:
+    document: Document = {"_id": {"ended": policy.identity}, "before": DatetimeMS(max(lines))}
+    if policy.rules:
+        rules, dates = SeriesRules(policy), [DatetimeMS(ms) if ms > LOWEST else None for ms in lines]
+        document["by_rule"] = {rules.scope(number): date for number, date in enumerate(dates)}
+    return document
 
 
 def ended_before(database: Database[Document], policy: Policy) -> int | None:
-    """Returns what `note_ended` recorded last; None where no archived reading has gone."""
-    found = progress_collection(database).find_one({"_id": {"ended": policy.identity}})
-    return None if found is None else to_ms(found["before"])
+    """Returns the instant (milliseconds) before which archived readings of any series may have gone; None
+    where none have."""
+    found = max(ended_by_rule(database, policy))
+    return found if found > LOWEST else None
+
+
+def ended_by_rule(
+    database: Database[Document], policy: Policy, session: ClientSession | None = None
+) -> list[int]:
+    """Returns the instants (milliseconds) before which archived readings of the series of each rule may have
+    gone, by its number; LOWEST where none have. See `_gone` on rules that are new."""
+    found = progress_collection(database).find_one({"_id": {"ended": policy.identity}}, session=session)
+    rules = SeriesRules(policy)
+    if found is None:
+        return [LOWEST] * len(rules.policies)
+    known = found.get("by_rule", {"": found["before"]})
+    dates = (
+        next((known[it] for it in rules.former_scopes(number) if it in known), found["before"])
+        for number in range(rules.own + 1)
+    )
+    return [LOWEST if date is None else to_ms(date) for date in dates]
 
 
 def is_fit_proven(database: Database[Document], policy: Policy) -> bool:

@@ -59,14 +59,14 @@ class CommitRules:
     def __init__(
         self, context: ArchiveContext, archive: OfflineArchive, rules: RetentionRules, *, writes: bool
     ) -> None:
-        self._context, self._archive, self._rules, self._writes = context, archive, rules, writes
+        self._context, self._archive, self.rules, self._writes = context, archive, rules, writes
         self._unrecorded: dict[str, int] = {}  # in a dry run
 
     def find(self) -> None:
         """Looks at the commits of which no receipt tells, and that the shortest rule may be for."""
-        receipts, digest = self._context.receipts, self._rules.digest
-        end = max((it.end for it in self._rules.rules if it is not None), default=None)
-        if self._rules.is_single or end is None:
+        receipts, digest = self._context.receipts, self.rules.digest
+        end = max((it.end for it in self.rules.rules if it is not None), default=None)
+        if self.rules.is_single or end is None:
             return
         if self._writes:
             receipts.prepare_rules()
@@ -77,7 +77,7 @@ class CommitRules:
             commit = commit_of(receipt)
             if commit is None:
                 continue
-            number = longest_held(self._archive, self._archive.manifest(commit), self._rules)
+            number = longest_held(self._archive, self._archive.manifest(commit), self.rules)
             if number is None:
                 continue
             if self._writes:
@@ -88,18 +88,18 @@ class CommitRules:
 
     def is_under(self, manifest: Manifest, number: int) -> bool:
         """Returns whether this rule keeps a commit longest, by its documents: receipts are not trusted."""
-        if self._rules.is_single:
+        if self.rules.is_single:
             return True
-        held = rules_held(self._archive, manifest, self._rules)
-        lengths = (self._rules.rules[it] for it in held)
+        held = rules_held(self._archive, manifest, self.rules)
+        lengths = (self.rules.rules[it] for it in held)
         by = min((it.archived_by for it in lengths if it is not None), default=None)
-        return self._rules.longest(held) == number and by is not None and manifest.newest.created <= by
+        return self.rules.longest(held) == number and by is not None and manifest.newest.created <= by
 
     def query(self, number: int) -> Document:
         """Returns the query for the receipts of commits that this rule keeps longest."""
-        if self._rules.is_single:
+        if self.rules.is_single:
             return {}
-        known = {"rules.of": self._rules.digest, "rules.longest": number}
+        known = {"rules.of": self.rules.digest, "rules.longest": number}
         names = [name for name, it in self._unrecorded.items() if it == number]
         identities = [self._context.receipts.identity(name) for name in names]
         return {"$or": [known, {"_id": {"$in": identities}}]} if names else known

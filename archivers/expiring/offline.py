@@ -225,7 +225,8 @@ class OfflineExpiry:
                 self.report.expired.add(*amount)
             return
         end = (as_ms(manifest.last) // DAY_MS + 1) * DAY_MS
-        note_ended(self.context.database, self.context.policy, end)
+        ending = self.commits.rules.up_to(self.number)
+        note_ended(self.context.database, self.context.policy, end, ending, self.context.guard)
         maker = Maker(self.context.database.name, self.context.fence, self.context.now)
         registry = CommitRegistry(ArchiveRun.of(self.context), self.archive, maker)
         step = partial(self._decide, registry, manifest, before)

@@ -208,7 +208,8 @@ class OnlineExpiry:
         if not self.writes:
             return self._sort(piece, None)
         self.context.binding.claim()
-        note_ended(self.context.database, self.context.policy, (day + 1) * DAY_MS)
+        ending = self.rules.up_to(self.number)
+        note_ended(self.context.database, self.context.policy, (day + 1) * DAY_MS, ending, self.context.guard)
         step = partial(self._delete, day, piece, self._heads.uncounted(piece))
         found = transaction(self.context.database, self.context.guard, step)
         self.context.spend(len(piece), piece.size)

@@ -162,6 +162,11 @@ class RetentionRules:
         """Returns the number of the rule that keeps longest, of these."""
         return min(sorted(numbers), key=self.limits.__getitem__)
 
+    def up_to(self, number: int) -> set[int]:
+        """Returns the numbers of the rules that keep no longer than this one. What it keeps longest may hold
+        series of each."""
+        return {it for it, limit in enumerate(self.limits) if limit >= self.limits[number]}
+
     def of_buckets(self, decoded: Decoded) -> list[int]:
         """Returns for each bucket the number of the rule that keeps it longest, of all its series'."""
         return self.series.governing(decoded.columns, self.limits)

@@ -3,7 +3,7 @@ not withdrawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -14,11 +14,12 @@ from pymongo.database import Database
 
 from bucketwise.buckets.decoding.local import LARGEST_MS
 from bucketwise.buckets.fields.selectors import series_query
+from bucketwise.buckets.rules import SeriesRules
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.calendar.levels import Span
-from bucketwise.rollups.summaries.documents import OPTIONS, first_instants, value_at
+from bucketwise.rollups.summaries.documents import OPTIONS, first_instants, is_of_series, series_of, value_at
 
 Document = dict[str, Any]
 
@@ -87,7 +88,8 @@ class OutlivedSummaries:
     is_deleted_early: Callable[[], bool]
     is_asked_for: bool  # somebody wants just this range computed
     changed: Mapping[str, Spans] | None = None  # by operation; None: there was no change stream
-    ended_before: Callable[[], int | None] = lambda: None  # archived readings before it (ms) have gone
+    #: Before when (milliseconds) archived readings of the series of each rule have gone.
+    ended_by_rule: Callable[[], Sequence[int]] = lambda: ()
     archived_next: Callable[[int], int | None] = lambda _: None  # see `Archived.next`
     missed: int = 0  # summaries that stay although readings came late into their windows
     outdated: int = 0  # summaries that stay as earlier settings made them
@@ -109,15 +111,28 @@ class OutlivedSummaries:
         """Returns whether a summary stays because the archived readings of its time were deleted by
         `retain.archive`. That is so if it lies entirely before that deletion: the readings that are
         left may be late ones. `span`: where its readings may lie."""
-        ended_before = self._ended_before
-        if ended_before is None or span[0] >= ended_before:
+        if not self._ended or span[0] >= max(self._ended):
+            return False
+        ended_before = self._ended_of(existing)
+        if span[0] >= ended_before:
             return False
         has_ended = span[1] <= ended_before or computed is None or _count(computed) < _count(existing)
         return has_ended and self._note_late(span, computed)
 
     @cached_property
-    def _ended_before(self) -> int | None:
-        return self.ended_before()
+    def _ended(self) -> Sequence[int]:
+        return self.ended_by_rule()
+
+    @cached_property
+    def _rules(self) -> SeriesRules:
+        return SeriesRules(self.policy)
+
+    def _ended_of(self, existing: bytes) -> int:
+        """Returns before when archived readings of a summary's series have gone."""
+        summary = bson.decode(existing, OPTIONS) if self._rules.own else {}
+        if not summary or not is_of_series(self.policy, summary):
+            return max(self._ended)
+        return self._rules.longest(series_of(self.policy, summary), self._ended)
 
     def has_outlived(self, window: Span, existing: bytes, computed: bytes | None) -> bool:
         """Returns whether the existing summary, as BSON, stays instead of the one computed from the

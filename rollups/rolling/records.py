@@ -20,7 +20,7 @@ from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
 from bucketwise.rollups.changes.drain import Stream
 from bucketwise.rollups.changes.late import advance_bookmark, live_days, note_live
 from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.progress import Bookmark, Progress, ended_before, note_gone, set_gone, store
+from bucketwise.rollups.progress import Bookmark, Progress, ended_by_rule, note_gone, set_gone, store
 from bucketwise.rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
 from bucketwise.rollups.standing import (
     Standing,
@@ -65,16 +65,14 @@ class Remaking:
         return levels_of(self.context.policy)
 
     @cached_property
-    def _complete_from(self) -> int:
-        """Returns the instant (milliseconds) from which on all readings are live or archived."""
-        archive = self.context.policy.archiving
-        if self.is_deleted_early():
-            return HIGHEST
-        if archive is not None:
-            ended = ended_before(self.context.database, self.context.policy)
-            return LOWEST if ended is None else ended
-        first = self.source.earliest()
-        return HIGHEST if first is None else first
+    def _complete_from(self) -> list[int]:
+        """Returns the instants (milliseconds) from which on all readings of the series of each rule are live
+        or archived."""
+        policy = self.context.policy
+        if policy.archiving is not None and not self.is_deleted_early():
+            return ended_by_rule(self.context.database, policy)
+        first = None if self.is_deleted_early() else self.source.earliest()
+        return [HIGHEST if first is None else first] * len(policy.lives)
 
     @cached_property
     def as_made_again(self) -> Progress:
@@ -88,7 +86,7 @@ class Remaking:
             for level in levels:
                 if level.name in changed & lines.keys():
                     expired = expired_before(level, levels, self.context.now, self.loaded.through)
-                    first = max(LOWEST if expired is None else expired, self._first_whole(level))
+                    first = max(LOWEST if expired is None else expired, self._first_whole(level, number))
                     lines[level.name] = min(lines[level.name], first)
         return replace(self.loaded, by_rule=by_rule)
 
@@ -105,9 +103,10 @@ class Remaking:
                     found[level] = min(max(LOWEST, start - 1), before[0]), max(end, before[1])
         return found
 
-    def _first_whole(self, level: Level) -> int:
-        """Returns the instant before which a window may end for some of its readings to be gone."""
-        start = self._complete_from
+    def _first_whole(self, level: Level, rule: int | None = None) -> int:
+        """Returns the instant before which a window may end for some of its readings to be gone, of the
+        series of a rule; None: of any."""
+        start = max(self._complete_from) if rule is None else self._complete_from[rule]
         if not LOWEST < start < HIGHEST:
             return start
         low, high = level.edges(start + level.reach, start + level.reach + 1)[:2]

@@ -22,7 +22,7 @@ from bucketwise.rollups.calendar.levels import Span, base_levels
 from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.changes.collector import OPERATIONS
 from bucketwise.rollups.context import RunContext, Spend, result_of
-from bucketwise.rollups.progress import ended_before
+from bucketwise.rollups.progress import ended_by_rule
 from bucketwise.rollups.rolling.outlived import OutlivedSummaries, deletes_before_archive
 from bucketwise.rollups.rolling.plan import (
     Archived,
@@ -254,6 +254,6 @@ def _outlived_summaries(planner: Planner, plan: RollupPlan) -> OutlivedSummaries
         lambda: planner.is_deleted_early,
         planner.options.range is not None,
         plan.late.changed if plan.late else _known_to_leave(planner.options.leaving),
-        partial(ended_before, planner.context.database, planner.context.policy),
+        partial(ended_by_rule, planner.context.database, planner.context.policy),
         planner.archived.next,
     )

@@ -74,6 +74,7 @@ _PURPOSES = {
     "update bucketwise_runs ": "entries joined",
     "find bucketwise_runs ": "entries compared",
     "update bucketwise_progress summaries": "tombstones of summaries",
+    "update bucketwise_progress ended": "noted end",
 }
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (

@@ -342,7 +342,10 @@ STEPS = (
         _BURIES,
     ),
     Step("tombstones committed", "mongo commit tombstones", _EXPIRE_OFF + "_place_tombstones", _BURIES),
-    Step("end noted", "mongo update bucketwise_progress ended", _PROGRESS + "note_ended", _ENDS),
+    Step(
+        "end noted", "mongo update bucketwise_progress ended in transaction", _PROGRESS + "note_ended", _ENDS
+    ),
+    Step("noted end committed", "mongo commit noted end", _PROGRESS + "note_ended", _ENDS),
     Step(
         "commit ended", "mongo update bucketwise_receipts ended in transaction", _REGISTRY + "end", _ENDS[:2]
     ),

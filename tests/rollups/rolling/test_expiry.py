@@ -13,8 +13,10 @@ from pymongo import MongoClient
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy, Retain, Rule, RuleRetain
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.progress import note_ended
 from bucketwise.rollups.rolling.expiry import count_expired, count_overdue, expire_summaries, lift_tombstones
-from tests.rollups.conftest import Bench
+from tests.rollups.conftest import Bench, nobody_else
 from tests.rollups.rolling.test_rollup import DAY, FIRST, HOUR, NOW, policy_of, tick
 
 AT_ONCE = Retain(hourly=10 * HOUR, daily=None, grace=timedelta(0))
@@ -148,6 +150,32 @@ def test_a_changed_rule_brings_back_what_its_own_series_keep(bench: Bench) -> No
     assert run(40, C=24) == ({"A": 40, "B": 40, "C": 24}, 16)
     bench.database["ticks"].insert_many(tick(1000 + n, "ABC"[n], FIRST + 50 * HOUR) for n in range(3))
     assert run(40, C=24, B=30) == ({"A": 40, "B": 30, "C": 24}, 10)
+
+
+def test_a_late_reading_counts_where_the_archive_of_other_series_ended(bench: Bench) -> None:
+    ticks, kept = bench.database["ticks"], bench.database["archive"]
+    archive = {"after": DAY, "to": "online", "collection": "archive"}
+    rule = Rule(match={"symbol": ("A",)}, retain=RuleRetain(archive=30 * DAY))
+    policy = policy_of(archive=archive, rules=(rule,))
+    ticks.insert_many(tick(n, "AB"[n], FIRST) for n in range(2))
+    bench.roll_up(policy, LATER)
+    kept.insert_one(tick(1, "B", FIRST))
+    ticks.delete_many({})
+    note_ended(bench.database, policy, to_ms(FIRST + DAY), {0}, nobody_else)
+    ticks.insert_many(tick(10 + n, "AB"[n], FIRST + HOUR / 2) for n in range(2))
+
+    def counts(policy: Policy) -> dict[str, int]:
+        bench.roll_up(policy, LATER)
+        found = bench.database["hourly"].find({"start": FIRST})
+        return {it["_id"]["series"]["symbol"]: it["count"] for it in found}
+
+    assert counts(policy) == {"A": 1, "B": 2}
+    ticks.insert_many(tick(20 + n, "AB"[n], FIRST + HOUR / 2) for n in range(2))
+    more = Rule(match={"symbol": ("B",)}, retain=RuleRetain(hourly=9999 * DAY))
+    assert counts(policy.model_copy(update={"rules": (rule, more)})) == {"A": 1, "B": 3}
+    ticks.insert_many(tick(30 + n, "AB"[n], FIRST + HOUR / 2) for n in range(2))
+    moved = policy.model_copy(update={"rules": (more, rule)})  # of its series any may have ended
+    assert counts(moved) == {"A": 1, "B": 3}
 
 
 def test_a_late_reading_counts_while_its_summary_waits(full: Bench) -> None:
