@@ -16,6 +16,7 @@ from bucketwise.archivers.writes import Record, guarded_delete, same_id
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import BucketSet, decode
+from bucketwise.buckets.phases import phase
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Spans
@@ -71,7 +72,8 @@ class ArchiveRun(ArchiveContext):
         if self.policy.archive_collections is not None:
             self.note_deleting()
         check_present()
-        outcome = guarded_delete(self.database, self.policy, verified, self.guard, record)
+        with phase("delete"):
+            outcome = guarded_delete(self.database, self.policy, verified, self.guard, record)
         self.report.deleted += len(outcome.deleted)
         self.report.removed_bytes += verified.take(outcome.deleted).size
         self.spend(len(verified), verified.size)

@@ -42,6 +42,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.packing import PackedGroup, Readings, Rows, unpack, unpacks_to
+from bucketwise.buckets.phases import phase
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
 
@@ -159,7 +160,9 @@ class OfflineArchive(ArchivedCommits):
         writer = CommitWriter(self.store, types, maker, check, replaces, storage_class)
         for buckets in bucket_sets:
             written, batch = writer.write(buckets), buckets.batch
-            if not unpacks_to(*self._read_back(written, buckets.policy), batch):
+            with phase("compare"):
+                is_equal = unpacks_to(*self._read_back(written, buckets.policy), batch)
+            if not is_equal:
                 raise HaltedError(
                     f"policy {self.policy.name}: commit {writer.name}, read back from {self.store.url}, does "
                     "not contain the documents that were exported. Nothing was deleted. Look at the store, "

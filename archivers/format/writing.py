@@ -24,6 +24,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.buckets.packing import MalformedError, Packed, pack
+from bucketwise.buckets.phases import phase
 from bucketwise.config.models import layout_of
 
 
@@ -32,6 +33,7 @@ def stored(key: str, data: bytes) -> StoredFile:
     return StoredFile(key=key, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
+@phase("read_back")
 def fetch(store: ObjectStore, file: StoredFile) -> bytes:
     """Returns the bytes of a file. Raises DamagedError where it is missing, or not as its manifest says."""
     place = f"{store.url}/{file.key}"
@@ -160,6 +162,7 @@ class CommitWriter:
     parts: list[Part] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
 
+    @phase("encode")
     def write(self, buckets: BucketSet) -> Written:
         """Writes buckets as the next section. Frees what was decoded of them."""
         from bucketwise.archivers.format import parquet  # it brings Arrow
@@ -187,12 +190,13 @@ class CommitWriter:
         )
         for file in (*parts, section.buckets_file):
             self.check()
-            self.store.put_bytes(
-                file.key,
-                written.pop(file.key),
-                storage_class=self.storage_class if isinstance(file, Part) else None,
-                locked_from=self.maker.now,
-            )
+            with phase("put"):
+                self.store.put_bytes(
+                    file.key,
+                    written.pop(file.key),
+                    storage_class=self.storage_class if isinstance(file, Part) else None,
+                    locked_from=self.maker.now,
+                )
         self.parts += parts
         self.sections.append(section)
         return Written(parts, section.buckets_file)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from itertools import chain
 from tempfile import SpooledTemporaryFile
@@ -353,7 +354,7 @@ class Copies:
             copy = self._executor.submit(copy_buckets, buckets.policy, *given)
             self._pending.append(_PendingCopy(copy, partial(self._accept, buckets, types)))
         else:  # no longer needs the buckets once they are copied
-            copied = self._threads.submit(self._copy, buckets, types)
+            copied = self._threads.submit(copy_context().run, self._copy, buckets, types)
             self._pending.append(_PendingCopy(copied, lambda it: it))
 
     def completed(self, pending: int) -> Iterator[Copied]:

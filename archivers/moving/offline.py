@@ -28,6 +28,7 @@ from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import BucketSet, decode
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.buckets.models import timeseries
+from bucketwise.buckets.phases import phase
 from bucketwise.config.policies import Policy
 
 Indices = NDArray[np.int64]
@@ -222,7 +223,8 @@ class OfflineRun:
     def _settle_copies(self, pending: int) -> None:
         """Commits what is copied, except the last `pending` copies, and deletes what may go."""
         for copied in self._copies.completed(pending):
-            manifest = self._registry.commit(copied)
+            with phase("commit"):
+                manifest = self._registry.commit(copied)
             self._made.add(manifest.commit)
             report = self._work.report
             report.archived(manifest.buckets, manifest.readings)

@@ -39,6 +39,7 @@ from bucketwise.buckets.columns import Quarantined, Series
 from bucketwise.buckets.decoding.decode import BucketSet, decode
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.models import model_of
+from bucketwise.buckets.phases import phase
 from bucketwise.buckets.versions.readings import lacks
 from bucketwise.config.errors import HaltedError
 from bucketwise.rollups.context import transaction
@@ -282,8 +283,10 @@ class OnlineRun:
                 self._work.deletions.record_of_copies(RESTORED, {"buckets": len(back), **live}, session)
             self._receipts.update(name, {"$set": receipt}, session)
 
-        transaction(self._work.database, self._work.guard, step)
-        self._verify_copies(piece)
+        with phase("put"):
+            transaction(self._work.database, self._work.guard, step)
+        with phase("compare"):
+            self._verify_copies(piece)
 
     def _back(self, there: Batch) -> Batch:
         """Returns those of these buckets, which the archive has as they are, that had gone from here: not

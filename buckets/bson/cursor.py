@@ -31,6 +31,7 @@ from pymongo.topology_description import TOPOLOGY_TYPE
 
 from bucketwise.buckets.bson.raw import LEAST, LOSSLESS, Docs, Rows, are_object_ids
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, extent
+from bucketwise.buckets.phases import waiting
 
 T = TypeVar("T")
 #: Seconds: the server closes the cursors of a session that was idle for half an hour.
@@ -214,7 +215,8 @@ def find_raw(
         collation=collation,
     )
     try:
-        for reply in prefetch(cursor, lambda: reads_ahead and cursor.alive, _size, READ_AHEAD_BYTES):
+        replies = prefetch(cursor, lambda: reads_ahead and cursor.alive, _size, READ_AHEAD_BYTES)
+        for reply in waiting("read", replies):
             yield from reply if isinstance(reply, list) else [Docs.split(reply)]
     finally:
         cursor.close()

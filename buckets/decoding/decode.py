@@ -34,6 +34,7 @@ from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.overflow import flagged
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.models.shape import Breach, Shape
+from bucketwise.buckets.phases import phase
 from bucketwise.config.policies import Policy
 
 #: A layout takes about 6 kB while it is worked on, each of its elements almost one; a reading some 150 bytes.
@@ -131,6 +132,7 @@ def cells_of(readings: int, buckets: int, policy: Policy) -> int:
     return readings * numbers // 2 + buckets
 
 
+@phase("decode")
 def decode(
     batch: Batch,
     policy: Policy,

@@ -21,6 +21,7 @@ from bucketwise.archivers.preconditions import require
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.buckets.fields.times import EVER, TimeRange, later
+from bucketwise.buckets.phases import profiled
 from bucketwise.config.cron import missed_since
 from bucketwise.config.errors import InterruptedRun, PausedError, WindowOverError
 from bucketwise.config.policies import Policy
@@ -35,7 +36,7 @@ from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED, Ledger, Run
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.core.throttle import Members, Throttler
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Document, Follower, Step, Turn
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Document, Follower, Step, Turn, profile_body
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result, worst_exit_code
 from bucketwise.rollups.changes.drain import SharedChanges
@@ -66,7 +67,8 @@ class RunOptions:
     """The options of a run, whatever its steps. `within`: the range of each policy. `dry_run`: it
     changes nothing, and takes no lease. `allow_large`: it may delete more than `max_delete` says.
     `followers`: what follows all steps. `noted`: returns what the ledger keeps of the body of a dry run,
-    where it may be written; None: nothing of it."""
+    where it may be written; None: nothing of it. `is_profiled`: it tells how long each phase of its work
+    takes."""
 
     within: Callable[[Policy], TimeRange] = _ever
     dry_run: bool = False
@@ -74,6 +76,7 @@ class RunOptions:
     allow_large: bool = False
     followers: Sequence[Follower] = ()
     noted: Callable[[Document], Document] | None = None
+    is_profiled: bool = False
 
 
 @dataclass
@@ -280,10 +283,13 @@ class Runner:
             log.debug("not entered into the ledger", verb=self.verb, reason=failure_of(error).message)
 
     def _do(self, result: Result, turn: Turn) -> None:
-        try:
-            self._do_steps(result, turn)
-        finally:
-            self._tell_reads_from_copies(result)
+        with profiled() if self.options.is_profiled else nullcontext() as times:
+            try:
+                self._do_steps(result, turn)
+            finally:
+                self._tell_reads_from_copies(result)
+                if times is not None:
+                    result.body["profile"] = profile_body(result.measures.seconds, times.seconds)
 
     def _tell_reads_from_copies(self, result: Result) -> None:
         """Adds to a result what was read from copies, since the store could not give it."""

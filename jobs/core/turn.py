@@ -17,6 +17,7 @@ from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.fields.selectors import id_as_json
 from bucketwise.buckets.fields.times import FIRST_MS, TimeRange
+from bucketwise.buckets.phases import Phase
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.job import Severity
@@ -194,6 +195,12 @@ def hold_body(hold: Hold) -> Body:
 def held_body(held: Mapping[str, int]) -> Body:
     """Returns how much stays for each hold as JSON; nothing where no hold keeps anything."""
     return {"held": dict(sorted(held.items()))} if held else {}
+
+
+def profile_body(steps: Mapping[str, float], phases: Mapping[Phase, float]) -> Body:
+    """Returns the seconds of steps, by the clock, and of phases, in all threads, as JSON."""
+    told = {"steps": dict(steps), "phases": {str(name): seconds for name, seconds in phases.items()}}
+    return {key: {name: round(seconds, 6) for name, seconds in it.items()} for key, it in told.items()}
 
 
 def limit_body(limit: DeleteLimit | ExpiryLimit) -> Body:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
+import typer
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -21,7 +23,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Follower
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.closing import run_closing
-from bucketwise.jobs.output.grid import Attention
+from bucketwise.jobs.output.grid import Attention, Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes, table_of
 from bucketwise.jobs.publish.verb import published
@@ -32,10 +34,18 @@ from bucketwise.rollups import progress
 from bucketwise.rollups.holds import COLLECTION as HOLDS
 from bucketwise.rollups.rolling import quarantine
 
+Profile = Annotated[
+    bool,
+    typer.Option(
+        "--profile", help="Tell how long each step took, and each phase of the work of this process."
+    ),
+]
+
 
 def run(
     call: Call,
     allow_large: AllowLarge = False,
+    profile: Profile = False,
 ) -> Report:
     """Roll up, archive, expire summaries.
 
@@ -43,9 +53,11 @@ def run(
     """
     open_executor = call.open_executor()
     followers = followers_of(call.settings)
-    options = RunOptions(open_executor=open_executor, allow_large=allow_large, followers=followers)
+    options = RunOptions(
+        open_executor=open_executor, allow_large=allow_large, followers=followers, is_profiled=profile
+    )
     results = perform(call, RUN, options)
-    tables = [*run_tables(results), *notes(results), *run_closing(results)]
+    tables = [*run_tables(results), *_profile_tables(results), *notes(results), *run_closing(results)]
     return Report(call.command, call.now, results, tables)
 
 
@@ -112,6 +124,17 @@ def archive_expiry_lines(results: Sequence[Result]) -> Iterator[Text]:
         if live := body.get("live"):
             stay = "are past retain.archive, and stay while their originals are live"
             yield Text(f"{result.policy}: {live:,} archived buckets {stay}")
+
+
+def _profile_tables(results: Sequence[Result]) -> Iterator[RenderableType]:
+    """Yields the seconds of each policy's steps and, in all threads, phases; those without any left out."""
+    for heading, key in (("Steps", "steps"), ("Phases", "phases")):
+        table = Grid(heading, ("policy", key.removesuffix("s"), "seconds"))
+        for result in results:
+            for name, seconds in result.body.get("profile", {}).get(key, {}).items():
+                if seconds:
+                    table.add_row(result.policy, name.replace("_", " "), f"{seconds:.3f}")
+        yield table
 
 
 JOB = Job(

@@ -17,6 +17,7 @@ from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import selects
 from bucketwise.buckets.models.series import series_key
+from bucketwise.buckets.phases import phase
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.due import Calendar, Part, Slice, Spans
 from bucketwise.rollups.calendar.levels import LOCAL, Level, Span, sources_of
@@ -171,6 +172,7 @@ class SummaryWriter:
     def __post_init__(self) -> None:
         self._spilled = SpilledRecords(partial(portion_of_summary, self.context.policy))
 
+    @phase("write")
     def write(self, piece: Slice, found: SliceStates | None) -> None:
         """Takes one slice. Slices come in the order of time."""
         self._begin = piece.span[0] if self._begin is None else self._begin
@@ -192,6 +194,7 @@ class SummaryWriter:
         self._write_ended_windows(piece.span[1])
         self._linked.clear()
 
+    @phase("write")
     def finish(self) -> None:
         """Writes the summaries of the windows that no further slice belongs to."""
         for level in self.calendar.levels:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bucketwise.buckets.columns import Columns, ValueKind
 from bucketwise.buckets.decoding.order import Order
 from bucketwise.buckets.layouts.layout import positions_in
+from bucketwise.buckets.phases import phase
 from bucketwise.rollups.statistics import FieldState, FieldStatistics, is_ordered
 from bucketwise.rollups.statistics.base import FieldReadings, Numbers
 from bucketwise.rollups.summaries import coverage
@@ -132,6 +133,7 @@ def closed(fields: FieldStatistics, state: State, window: tuple[int, int]) -> St
     return State(state.count, values, state.occupied)
 
 
+@phase("sum")
 def aggregate(
     columns: Columns,
     edges: Integers,

@@ -148,6 +148,14 @@ class ArchiveExpiry(TypedDict):
     live: int
 
 
+class Profile(TypedDict):
+    """Seconds, with `run --profile`: of the policy's steps, and of the phases of its work, in all threads of
+    the process."""
+
+    steps: dict[str, float]
+    phases: dict[str, float]
+
+
 class Run(TypedDict):
     """Tells what `run` and `plan` tell: the steps that the policy has."""
 
@@ -161,6 +169,7 @@ class Run(TypedDict):
     copies: NotRequired[dict[str, Any]]
     publish: NotRequired[Publish]
     fit: NotRequired[Fit | None]
+    profile: NotRequired[Profile]
 
 
 class Lake(TypedDict):
