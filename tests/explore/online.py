@@ -159,7 +159,8 @@ def copy(run: Run, new: list[Doc], due: list[Doc]) -> Steps:
         for it in new:
             stale = before.get(("into", it.id), ())
             lacking = [old for old in stale if not old.readings <= it.readings]
-            writes |= superseding(before, *lacking)
+            waiting: Late | None = before.get(("merging", it.id))
+            writes |= superseding(before, *lacking, *([] if waiting is None else [waiting.doc]))
             writes |= {("into", it.id): (it,), ("copied", it.id): run.now, ("merging", it.id): None}
         writes |= {("copied", it.id): run.now for it in due}
         return writes, None
