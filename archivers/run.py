@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.archivers import decisions
-from bucketwise.archivers.context import ArchiveContext, ArchiveReport
+from bucketwise.archivers.context import LEFT_WINDOWS, ArchiveContext, ArchiveReport
 from bucketwise.archivers.decisions import Outcome
 from bucketwise.archivers.writes import Record, guarded_delete, same_id
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
-from bucketwise.buckets.decoding.decode import BucketSet, decode
+from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
 from bucketwise.buckets.phases import phase
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
@@ -39,19 +39,25 @@ def always(_start_ms: int, _end_ms: int, *, force: bool = False, leaving: bool =
     return True
 
 
+_NO_SPANS = Spans(())
+
+
 @dataclass(frozen=True, kw_only=True)
 class ArchiveRun(ArchiveContext):
     """One policy's archive run: its context, and what it reports as it goes."""
 
     report: ArchiveReport
     rolled_up: RolledUp = always
+    left: Spans = _NO_SPANS  # where windows can't be brought up to date
 
     @classmethod
-    def of(cls, context: ArchiveContext, *, rolled_up: RolledUp = always) -> ArchiveRun:
+    def of(
+        cls, context: ArchiveContext, *, rolled_up: RolledUp = always, left: Spans = _NO_SPANS
+    ) -> ArchiveRun:
         """Returns a run in this context, with nothing done yet."""
         given = {it.name: getattr(context, it.name) for it in fields(context)}
         kind = context.policy.archive.to if context.policy.archive else "none"
-        return cls(**given, report=ArchiveReport(kind), rolled_up=rolled_up)
+        return cls(**given, report=ArchiveReport(kind), rolled_up=rolled_up, left=left)
 
     def check_limit(self, deletes: int) -> None:
         """Raises HaltedError where these further deletes would exceed `max_delete`, since more buckets may go
@@ -91,6 +97,15 @@ class ArchiveRun(ArchiveContext):
         if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
             found = found.take([])
         return found, spans
+
+    def stuck(self, decoded: Decoded, ready: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Returns which buckets touch windows that can't be brought up to date; reports those that are
+        `ready` otherwise."""
+        stays = np.zeros(len(ready), dtype=np.bool_)
+        if self.left.spans:
+            stays[:] = [self.left.touch(first, last + 1) for first, last in decoded.spans().tolist()]
+        self.report.leave(int((ready & stays).sum()), LEFT_WINDOWS)
+        return stays
 
     def roll_up_left(self, copies: Batch, as_archived: Policy, live: Batch) -> None:
         """Rolls up the windows in which these copies are, before they leave the archive since live buckets

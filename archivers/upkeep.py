@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bucketwise.archivers.context import ArchiveContext, Connections, LocalExecutor, offline_archive
+from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
 from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
@@ -19,10 +20,11 @@ from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.calendar.due import widened
+from bucketwise.rollups.calendar.due import Spans, widened
 from bucketwise.rollups.calendar.levels import Span, levels_of
 from bucketwise.rollups.changes.late import ChangeWatch
 from bucketwise.rollups.context import dry_run_guard, no_progress, run_now
+from bucketwise.rollups.progress import load
 from bucketwise.rollups.rolling.plan import CATCH_UP, Archived, RollupOptions, RollupReport
 from bucketwise.rollups.rolling.rollup import roll_up
 from bucketwise.rollups.rolling.slices import ArchivedHalf, SliceReader, SliceRequest, SliceStates, read
@@ -58,8 +60,15 @@ def read_slice(
 def _read(
     source: Source, archived: ArchivedReader, policy: Policy, request: SliceRequest, unions: Unions
 ) -> SliceStates:
-    """Also returns which commits were read."""
-    found = read(source, ArchivedHalf(archived.batches, archived.restored), policy, request, unions)
+    """Also returns which commits were read. Of what is damaged in the archive, the slice says so where it
+    may."""
+    try:
+        found = read(source, ArchivedHalf(archived.batches, archived.restored), policy, request, unions)
+    except DamagedError as error:
+        if not request.leaves_unreadable or policy.duplicates == "keep":
+            raise
+        archived.take_read()
+        return SliceStates({}, unreadable=f"{error.place}: {error.what}")
     found.commits = archived.take_read()
     return found
 
@@ -150,6 +159,8 @@ class Upkeep:
         self._reading_policies = readers
         self._watch: ChangeWatch | None = None
         self.written = 0
+        #: Where windows can't be brought up to date: buckets that touch them are not selected.
+        self.left = Spans(it for one in (context.policy, *readers) for it in load(context.database, one).left)
         self._gone: dict[TimeRange, int] = {}  # a range is looked at again before its buckets are deleted
 
     @cached_property
@@ -177,9 +188,12 @@ class Upkeep:
             tells_all = watch.has_bookmark and not is_forced
             days, left = self._days(start_ms, end_ms), [(start_ms, end_ms)] if leaving else []
             within = EVER if tells_all else days
-            options = RollupOptions(within, is_deleted_early=self._is_cleared, leaving=left)
+            options = RollupOptions(
+                within, is_deleted_early=self._is_cleared, leaving=left, leaves_unreadable=True
+            )
             report = roll_up_all(self._context, options)
             self.written += report.written
+            others_wait |= any(not self.left.touch(*it.span) for it in report.left)
             self._gone[days] = max(report.gone, self._gone.get(days, 0))
             self._watch = None  # the next one begins where this roll-up has read to
         return not others_wait

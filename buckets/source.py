@@ -93,6 +93,13 @@ class Source:
         source._form = self._form.rough  # noqa: SLF001  (of its own class)
         return source
 
+    @property
+    def plain(self) -> Source:
+        """Returns a source that takes all texts for plain ones, where somebody has looked at them."""
+        source = copy.copy(self)
+        source._form = self._form.plain  # noqa: SLF001  (of its own class)
+        return source
+
     def look_at_texts(self) -> None:
         """Looks once at each text of a time, where there are any, up to the first that is none or does not
         sort as time does. Without such a text, this source takes all for plain ones from now on.
@@ -365,6 +372,21 @@ class Source:
     def _extreme_of(self, query: Document, time: Document, direction: int) -> list[int]:
         """Returns the lowest or highest time of the buckets that match a query, by an expression; nothing
         where there are none."""
+        if (lead := self._form.lead) is None:
+            return self._least(query, time, direction)
+        found: list[int] = []
+        for kind in ("number", "string"):
+            of_kind = {"$and": [query, {lead: {"$type": kind}}]}
+            nearest = find_raw(
+                self.collection, of_kind, self._session, _only(lead), First(1, [(lead, direction)])
+            )
+            for value in [first_at(it, split(lead)) for docs in nearest for it in docs]:
+                same = {"$and": [of_kind, {lead: as_queried(value)}]}
+                found += self._least(same, time, direction)
+        return found
+
+    def _least(self, query: Document, time: Document, direction: int) -> list[int]:
+        """Returns the lowest or highest time of the buckets that match a query, all of which are read."""
         group = {"_id": None, "time": {"$min" if direction == ASCENDING else "$max": time}}
         steps = [{"$match": query}, {"$group": group}]
         found = self.collection.aggregate(steps, session=self._session, collation=SIMPLE)

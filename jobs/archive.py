@@ -78,7 +78,7 @@ def _archive(turn: Turn) -> StepResult:
     fit = check_fit(turn) if archives_now(turn) else None
     require_fit(turn, fit)
     upkeep = Upkeep(context, turn.readers, is_deleted_early=turn.is_archived_by_another, dry_run=turn.dry_run)
-    options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large)
+    options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large, upkeep.left)
     archive = archive_of(context)
     report = archive.plan(options) if turn.dry_run else archive.run(options)
     stays = bool(report.quarantined or report.changed or report.valueless or upkeep.gone)

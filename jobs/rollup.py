@@ -39,7 +39,7 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, leftover_lines, notes, number, outcome, outcome_table
 from bucketwise.jobs.publish.verb import published
 from bucketwise.rollups.changes.late import LateSpans
-from bucketwise.rollups.rolling.plan import Backfill, RollupOptions, RollupReport, no_report
+from bucketwise.rollups.rolling.plan import Backfill, LeftWindows, RollupOptions, RollupReport, no_report
 from bucketwise.rollups.rolling.records import MissingSummaries
 
 Body = dict[str, Any]
@@ -132,6 +132,7 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResu
             dry_run=turn.dry_run,
             shared=turn.shared,
             reached=reached,
+            leaves_unreadable=True,
         ),
     )
     empty = report.empty_fields(turn.policy)
@@ -145,11 +146,12 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResu
         "empty_fields": empty,
         **late_body(report.late),
         **missing_body(report.missing),
+        **_left_body(report.left),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
     fit = None if archives_now(turn) or turn.policy.rollup is None else check_fit(turn)
     is_short = report.missed or report.outdated or report.gone or any(it.lost for it in report.missing)
-    is_left = report.quarantined_total or empty or is_short or misfits_of(fit)
+    is_left = report.quarantined_total or report.left or empty or is_short or misfits_of(fit)
     return StepResult(body | step_body(fit), LEFT_SOMETHING if is_left else 0)
 
 
@@ -176,6 +178,12 @@ def missing_body(missing: Sequence[MissingSummaries]) -> dict[str, Any]:
     return {"missing": found} if found else {}
 
 
+def _left_body(left: Sequence[LeftWindows]) -> dict[str, Any]:
+    """Returns the windows that stay as they are as JSON; nothing where there are none."""
+    found = [{"since": as_date(it.span[0]), "until": as_date(it.span[1]), "reason": it.reason} for it in left]
+    return {"unreadable": found} if found else {}
+
+
 def late_body(late: LateSpans | None) -> dict[str, Any]:
     """Returns how late readings were looked for as JSON; nothing where a range was asked for."""
     if late is None:
@@ -185,7 +193,13 @@ def late_body(late: LateSpans | None) -> dict[str, Any]:
 
 def rollup_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `rollup` prints."""
-    return [rollup_table(results), *missing_lines(results), *leftover_lines(results), *fit_lines(results)]
+    return [
+        rollup_table(results),
+        *missing_lines(results),
+        *unreadable_lines(results),
+        *leftover_lines(results),
+        *fit_lines(results),
+    ]
 
 
 def rollup_table(results: Sequence[Result]) -> RenderableType:
@@ -213,6 +227,15 @@ def missing_lines(results: Sequence[Result]) -> Iterator[Text]:
             lost = f"; {it['lost']:,} stay lost, since their readings are gone" if it["lost"] else ""
             what = f"{it['missing']:,} {it['level']} summaries of {it['since']:%Y-%m} had been removed"
             yield Attention(f"{result.policy}: {what} by somebody{lost}")
+
+
+def unreadable_lines(results: Sequence[Result]) -> Iterator[Text]:
+    """Yields a line for the windows that stay as they are, since archived readings can't be read."""
+    for result in results:
+        for it in result.body.get("rollup", result.body).get("unreadable", ()):
+            span = f"{it['since']:%Y-%m-%d %H:%M} to {it['until']:%Y-%m-%d %H:%M} UTC"
+            what = f"summaries from {span} stay as they are, since archived readings can't be read"
+            yield Attention(f"{result.policy}: {what}: {it['reason']}. Run bucketwise repair or verify")
 
 
 JOB = Job(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -45,11 +45,14 @@ class Progress:
 
     `bookmark`: and holds all changes up to there. None: changes are not read from a stream. `by_rule`: before
     when summaries of the series of each rule of the policy, by its number, are gone, or were never made.
+    `left`: the windows that touch these spans stand as they were, since archived readings of them can't be
+    read; each run tries them again.
     """
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     bookmark: Bookmark | None = None
     by_rule: GoneByNumber = field(default_factory=dict)
+    left: Sequence[Span] = ()
 
     @cached_property
     def gone(self) -> Mapping[LevelName, int]:
@@ -105,7 +108,9 @@ def _progress(found: Document | None, policy: Policy) -> Progress:
         if found.get(f"{level.name}_through") is not None and known[level.name] == level.collection
     ]
     return Progress(
-        {level: to_ms(found[f"{level}_through"]) for level in levels}, _bookmark(found.get("stream"))
+        {level: to_ms(found[f"{level}_through"]) for level in levels},
+        _bookmark(found.get("stream")),
+        left=_spans(found.get("left", ())),
     )
 
 
@@ -115,8 +120,16 @@ def _bookmark(found: Document | None) -> Bookmark | None:
     return Bookmark(
         token=found["token"],
         collections={it["name"]: it["uuid"] for it in found["collections"]},
-        live=[(to_ms(it["from"]), to_ms(it["to"])) for it in found["live"]],
+        live=_spans(found["live"]),
     )
+
+
+def _spans(documents: Iterable[Document]) -> list[Span]:
+    return [(to_ms(it["from"]), to_ms(it["to"])) for it in documents]
+
+
+def _documents(spans: Iterable[Span]) -> list[Document]:
+    return [{"from": DatetimeMS(start), "to": DatetimeMS(end)} for start, end in spans]
 
 
 def store(database: Database[Document], policy: Policy, progress: Progress) -> None:
@@ -130,8 +143,10 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
         document["stream"] = {
             "token": bookmark.token,
             "collections": [{"name": name, "uuid": it} for name, it in bookmark.collections.items()],
-            "live": [{"from": DatetimeMS(start), "to": DatetimeMS(end)} for start, end in bookmark.live],
+            "live": _documents(bookmark.live),
         }
+    if progress.left:
+        document["left"] = _documents(progress.left)
     progress_collection(database).replace_one({"_id": policy.identity}, document, upsert=True)
 
 

@@ -31,6 +31,7 @@ from bucketwise.buckets.rules import Due
 from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.config.times import format_duration
+from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.rolling.quarantine import Quarantine, hash_of
 
 Document = dict[str, Any]
@@ -93,13 +94,14 @@ class ArchiveOptions:
     `range`: only buckets that end in it. `through`: every window that ends at or before it (milliseconds) is
     rolled up; None: the policy rolls nothing up. `rolled_up` says whether the summaries of the windows that a
     range touches hold what is there now. Where they don't, the buckets stay. `allow_large`: it may delete
-    more than `max_delete` says.
+    more than `max_delete` says. `left`: where windows can't be brought up to date; what touches them stays.
     """
 
     range: TimeRange = EVER
     through: int | None = None
     rolled_up: RolledUp = always
     allow_large: bool = False
+    left: Spans = Spans(())  # noqa: RUF009  (it never changes)
 
     @property
     def summary_updater(self) -> RolledUp:
@@ -127,7 +129,7 @@ Opener = Callable[[ArchiveRun], Archiver]
 
 def archive(context: ArchiveContext, options: ArchiveOptions, opened: Opener) -> ArchiveReport:
     """Archives the expired buckets. Returns what was done, and how many buckets stay, by reason."""
-    run = ArchiveRun.of(context, rolled_up=options.summary_updater)
+    run = ArchiveRun.of(context, rolled_up=options.summary_updater, left=options.left)
     context.state.report = run.report
     _check_deletable(run)
     run.report.limit = limit = options.limit(run)
@@ -147,7 +149,7 @@ def archive(context: ArchiveContext, options: ArchiveOptions, opened: Opener) ->
 def plan_archive(context: ArchiveContext, options: ArchiveOptions, opened: Opener) -> ArchiveReport:
     """Returns what `archive` would do, and how many buckets would stay, by reason. Changes nothing. `opened`:
     as a dry run."""
-    run = ArchiveRun.of(context, rolled_up=options.summary_updater)
+    run = ArchiveRun.of(context, rolled_up=options.summary_updater, left=options.left)
     _check_deletable(run)
     run.report.limit = options.limit(run)
     with closing(opened(run)) as archiver:

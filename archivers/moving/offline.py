@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bucketwise.archivers import decisions
 from bucketwise.archivers.context import NOT_ROLLED_UP
 from bucketwise.archivers.format.archive import Positions, SectionBuckets
-from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.manifest import Manifest, Section
 from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.format.writing import Maker
 from bucketwise.archivers.moving.copies import OLDER, CopiedBuckets, Copies, KnownCopies, OlderCopies
@@ -105,7 +105,7 @@ class OfflineRun:
         others += self._moved_from(
             batch.take(np.flatnonzero(~held.buckets)), {commit.name for commit in earlier}
         )
-        found = self._not_held(batch, others, (first_ms, last_ms + 1)) if others else np.arange(len(batch))
+        found = self._not_held(batch, others) if others else np.arange(len(batch))
         found = found[~held.buckets[found]]
         return found[~self._copied_in_this_run(batch, first_ms, last_ms)[found]]
 
@@ -147,15 +147,16 @@ class OfflineRun:
         report.change(int((reported | gone).sum()))
         return met | gone
 
-    def _not_held(self, batch: Batch, others: list[Manifest], span: tuple[int, int]) -> Indices:
+    def _not_held(self, batch: Batch, others: list[Manifest]) -> Indices:
         held: set[bytes] = set()
+        spans = decode(batch, self._work.policy).spans()
         live_units = units(self._work.policy, batch)
         as_live = set(live_units)
         identities = set() if self._work.measured else {batch.main.raw_id(i) for i in range(len(batch))}
         for manifest in others:
             live = self._receipts.live(manifest.commit, manifest.buckets)
             same, outdated = list[int](), list[int]()
-            for copies in self._archive.sections(manifest, _sections_to_compare(manifest, span, live)):
+            for copies in self._archive.sections(manifest, _sections_to_compare(manifest, spans, live)):
                 names, here = units(self._work.policy, copies.batch), live[copies.positions]
                 not_last = partial(self._not_last, copies, manifest.archived_policy)
                 mine = list(zip(copies.batch.main.raw_ids, names, strict=True))
@@ -308,12 +309,17 @@ class OfflineRun:
         return self._work.waits(self._work.now)
 
 
-def _sections_to_compare(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_]) -> list[bool]:
-    """Returns for each section of a commit whether it may hold copies of buckets in a span. That includes
-    sections with live originals, which may have moved there."""
+def _sections_to_compare(manifest: Manifest, spans: NDArray[np.int64], live: NDArray[np.bool_]) -> list[bool]:
+    """Returns for each section of a commit whether it may hold copies of buckets with these spans. That
+    includes sections with live originals, which may have moved there."""
     edges = itertools.pairwise(manifest.edges)
     each = zip(manifest.sections, edges, strict=True)
-    return [it.touches(*span) or bool(live[start:end].any()) for it, (start, end) in each]
+    return [_is_in(it, spans) or bool(live[start:end].any()) for it, (start, end) in each]
+
+
+def _is_in(section: Section, spans: NDArray[np.int64]) -> bool:
+    first, last = spans.T
+    return bool(((first <= as_ms(section.last)) & (last >= as_ms(section.first))).any())
 
 
 def _span_of(buckets: BucketSet) -> tuple[int, int]:

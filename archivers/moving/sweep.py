@@ -311,6 +311,7 @@ class Selection:
         expired &= ~self._frozen(decoded, expired)
         ready = expired if self._through is None else expired & (decoded.last < self._through)
         report.leave(int((expired & ~ready).sum()), "its windows are not rolled up yet")
+        ready &= ~self._work.stuck(decoded, ready)
         return buckets.take(np.sort(decoded.units[ready & self._fitting(decoded, buckets.batch)]))
 
     def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -322,8 +323,7 @@ class Selection:
         if self._rechecks:
             assert self._through is not None
             ready = decoded.units[pinned & (decoded.last < self._through)]
-            changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
-            if changed:
+            if changed := [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]:
                 spans = {place: pins[i].span for place, i in enumerate(changed) if pins[i].span}
                 self._roll_up_pinned(batch.take(changed), spans)
         return pinned

@@ -118,6 +118,16 @@ class TimeFormat:
         )
 
     @property
+    def is_of_digits(self) -> bool:
+        """Returns whether texts are of digits alone, so that whole numbers may stand for them."""
+        return not any(it.text for it in self._tokens if not it.directive) and "f" not in self.letters
+
+    @property
+    def step_ms(self) -> int:
+        """Returns the milliseconds from one text that sorts, and tells a day, to the next."""
+        return _UNIT_MS[self.letters[-1]]
+
+    @property
     def sorting(self) -> re.Pattern[str]:
         """Returns the pattern of texts that have all their digits."""
         pieces = [

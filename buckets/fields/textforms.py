@@ -7,7 +7,7 @@ texts as `formats` does, all of them for each query.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,12 +152,15 @@ class FormattedForm(TimeForm):
         another type."""
         if self.is_plain:
             return super().untimed(field)
-        time = self._text_time(field)
-        outside = [{"$lt": [time, as_date(FIRST_MS)]}, {"$gt": [time, as_date(LAST_MS)]}]
-        is_none = {"$or": [{"$eq": [time, None]}, *(outside if self.format.is_absolute else [])]}
         dates = [{field: {"$type": "date", "$lt": as_date(FIRST_MS)}}]
         dates.append({field: {"$type": "date", "$gt": as_date(LAST_MS)}})
-        return [{field: {"$not": {"$type": "date"}}, "$expr": is_none}, *dates]
+        return [{field: {"$not": {"$type": "date"}}, "$expr": self._is_no_time(field)}, *dates]
+
+    def _is_no_time(self, field: str) -> Document:
+        """Returns an expression for whether a text is none of the format, of a time that has a name."""
+        time = self._text_time(field)
+        outside = [{"$lt": [time, as_date(FIRST_MS)]}, {"$gt": [time, as_date(LAST_MS)]}]
+        return {"$or": [{"$eq": [time, None]}, *(outside if self.format.is_absolute else [])]}
 
     def unsorted(self, field: str) -> Document | None:
         """Returns an expression for the time in texts that don't sort as time does."""
@@ -185,18 +188,53 @@ class FormattedForm(TimeForm):
         return {"$cond": [{"$eq": [{"$type": value}, "string"]}, value, None]}
 
 
+class Lead(NamedTuple):
+    """The field of several that tells the day, or more of a time, in values that sort as time does."""
+
+    field: str
+    format: TimeFormat
+
+    def within(self, first: int, last: int) -> Document:
+        """Returns a query for the values of times from first to last, milliseconds as a clock shows them."""
+        low = "" if first <= FIRST_MS else self.format.rendered(first - self.format.step_ms + 1)
+        high = "\U0010ffff" if last >= LAST_MS else self.format.rendered(last + 1)
+        texts = {self.field: {"$gte": low, "$lt": high}}
+        if not self.format.is_of_digits:
+            return texts
+        numbers = {self.field: {"$gte": int(low or 0), "$lt": int(high) if high.isdigit() else 10**17}}
+        return {"$or": [texts, numbers]}
+
+
+def _lead_of(fields: tuple[str, ...], format: TimeFormat) -> Lead | None:
+    """Returns the first field that alone narrows times down; None where none does: with an offset from UTC
+    beside it, days of one place would be compared with those of another."""
+    pieces = format.text.split()
+    if len(pieces) != len(fields) or "z" in format.letters:
+        return None
+    found = ((field, format_of(it)) for field, it in zip(fields, pieces, strict=True))
+    return next((Lead(*it) for it in found if it[1].is_sorted and "d" in it[1].letters), None)
+
+
 class JoinedForm(FormattedForm):
     """Times that lie in several fields, whose values are joined by spaces: texts, and whole numbers."""
 
     kinds: ClassVar[tuple[int, ...]] = (STRING, DOUBLE, INT32, INT64)
 
     def __init__(
-        self, fields: tuple[str, ...], format: TimeFormat, clock: Clock, cells: Sequence[Cell] = ()
+        self,
+        fields: tuple[str, ...],
+        format: TimeFormat,
+        clock: Clock,
+        cells: Sequence[Cell] = (),
+        *,
+        is_plain: bool = False,
     ) -> None:
-        """`cells`: where the fields lie in one layout."""
-        super().__init__(format, clock)
+        """`cells`: where the fields lie in one layout. `is_plain`: all texts of the field that narrows times
+        down have all their digits."""
+        super().__init__(format, clock, is_plain=is_plain)
         self._fields = fields
         self._cells = cells
+        self._lead = _lead_of(fields, format)
 
     @property
     def types(self) -> tuple[int, ...]:
@@ -210,8 +248,17 @@ class JoinedForm(FormattedForm):
 
     @property
     def is_sorted(self) -> bool:
-        """Returns False: an index is on single fields."""
-        return False
+        """Returns whether an index on one of the fields narrows a range of times down."""
+        return self._lead is not None
+
+    @property
+    def lead(self) -> str | None:
+        """Returns the field by which times are narrowed down."""
+        return self._lead.field if self._lead and self.is_plain else None
+
+    def indexed(self, field: str) -> str:
+        """Returns the field that an index has to be on."""
+        return self._lead.field if self._lead else field
 
     def fields(self, field: str) -> tuple[str, ...]:
         """Returns the fields that a time lies in."""
@@ -227,8 +274,14 @@ class JoinedForm(FormattedForm):
 
     @property
     def plain(self) -> TimeForm:
-        """Returns the same form."""
-        return self
+        """Returns the same form, with times narrowed down by one of the fields, if one can."""
+        return JoinedForm(self._fields, self.format, self.clock, self._cells, is_plain=self.is_sorted)
+
+    def not_plain(self, field: str) -> Document | None:
+        """Returns a query for texts by which times are not narrowed down; None where none ever are."""
+        if self._lead is None:
+            return None
+        return {self._lead.field: {"$type": "string", "$not": self._lead.format.sorting}}
 
     def expression(self, document: str, field: str) -> Any:
         """Returns the expression of the values of all fields."""
@@ -258,7 +311,10 @@ class JoinedForm(FormattedForm):
         self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
     ) -> list[Document]:
         """Returns a query for the time that the values of all fields are."""
-        return [self._is_within(field, first_ms, last_ms)]
+        within = self._is_within(field, first_ms, last_ms)
+        if self._lead is None or not self.is_plain:
+            return [within]
+        return [{"$and": [self._lead.within(*all_shown(self.clock, first_ms, last_ms)), within]}]
 
     def roughly(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
         """Returns the same query."""
@@ -266,7 +322,11 @@ class JoinedForm(FormattedForm):
 
     def untimed(self, field: str) -> list[Document]:
         """Returns a query for what is no text of the format."""
-        return [{"$expr": super().untimed(field)[0]["$expr"]}]
+        return [{"$expr": self._is_no_time(field)}]
+
+    def unsorted(self, field: str) -> Document:
+        """Returns an expression for the time that the values of all fields are."""
+        return self._text_time(field)
 
     def _text(self, field: str) -> Document:
         pieces: list[Any] = [_as_text(f"${it}") for it in self._fields]

@@ -208,6 +208,16 @@ class TimeForm:
         """Returns whether an index on the field finds a range of times."""
         return True
 
+    @property
+    def lead(self) -> str | None:
+        """Returns the field, of several that a time lies in, by which queries narrow times down; None where
+        there is none."""
+        return None
+
+    def indexed(self, field: str) -> str:
+        """Returns the field of a time that an index has to be on."""
+        return field
+
     def unsorted(self, field: str) -> Document | None:
         """Returns an expression for the time in texts that don't sort as time does, which the last query of
         `ranges` finds; None where `ranges` has none."""

@@ -260,7 +260,7 @@ class _Check:
         if is_plain and not model.own_form.is_sorted:
             yield self._unsorted()
         elif is_plain and model.needs_index:
-            for field in model.indexed_fields:
+            for field in map(model.own_form.indexed, model.indexed_fields):
                 yield from self._index(
                     policy.collection, self.buckets.indexes, field, "reading a range of time"
                 )

@@ -27,7 +27,7 @@ from bucketwise.jobs.output.grid import Attention, Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes, table_of
 from bucketwise.jobs.publish.verb import published
-from bucketwise.jobs.rollup import ROLLUP, levels_in, missing_lines, rollup_table
+from bucketwise.jobs.rollup import ROLLUP, levels_in, missing_lines, rollup_table, unreadable_lines
 from bucketwise.jobs.run.expiry import ARCHIVE_EXPIRY, EXPIRY
 from bucketwise.jobs.stats import WORTH
 from bucketwise.rollups import progress
@@ -81,6 +81,7 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         *([job_table(compact.JOB, results)] if is_compacted else []),
         table_of("Expired summaries", results, *levels, step="expiry"),
         *missing_lines(results),
+        *unreadable_lines(results),
         *archive_expiry_lines(results),
         *_expiry_lines(results),
         *leftover_lines(results),

@@ -52,6 +52,7 @@ class RollupOptions:
     shared: SharedChanges | None = None  # the policy's changes, as far as they are known already
     leaving: Sequence[Span] = ()  # spans of archived readings that are about to be replaced
     reached: Callable[[int], None] = no_report  # up to which instant all that is asked for is written
+    leaves_unreadable: bool = False  # windows of which the archive can't be read stay, where that is allowed
 
     @property
     def range(self) -> Span | None:
@@ -99,6 +100,14 @@ class Archived:
         return self.earliest(max(at, self.span[0]))
 
 
+@dataclass(frozen=True)
+class LeftWindows:
+    """Windows that stay as they are, in a span of time (milliseconds), and why they can't be made anew."""
+
+    span: Span
+    reason: str
+
+
 @dataclass
 class RollupReport:
     """Tells what a roll-up did, or would do. `readings`: those in the windows looked at, each once."""
@@ -113,6 +122,7 @@ class RollupReport:
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0
     missing: list[MissingSummaries] = field(default_factory=list)  # that somebody had removed
+    left: list[LeftWindows] = field(default_factory=list)  # their archived readings can't be read
     commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
 
     def of(self, level: LevelName) -> Counts:
@@ -227,7 +237,8 @@ class Planner:
         if span is not None:
             self.records.note_live(self.source)
             # Other hours of a day that it touches may have changed: no stream was read.
-            existing = replace(self._existing, uncertain=self.calendar.days_of([span]))
+            uncertain = self.calendar.days_of([span, *self.loaded.left])
+            existing = replace(self._existing, uncertain=uncertain)
             return RollupPlan({level.name: [span] for level in self.calendar.levels}, existing)
         if self.options.whole:
             gone, trusted_spans = self.loaded.wholly, Spans(self.options.trusted_spans)
@@ -253,7 +264,7 @@ class Planner:
         # Clipped: a run with a later `--now` than this one's has recorded more than is true now.
         known, ends = self.loaded.through, self._ends
         through = {name: min(known[name], end) for name, end in ends.items() if name in known}
-        return ExistingSummaries(through, self.loaded.gone)
+        return ExistingSummaries(through, self.loaded.gone, Spans(self.loaded.left))
 
     @cached_property
     def _ends(self) -> dict[LevelName, int]:
@@ -277,11 +288,11 @@ class Planner:
         quarantine = self.records.quarantine
         found = chain(self.source.untimed(), self._too_late())
         quarantine.add(chain.from_iterable(map(self._quarantined_in, found)))
-        changed = [*late.spans, *quarantine.recheck(self.source, self._decoded)]
+        changed = [*late.spans, *quarantine.recheck(self.source, self._decoded), *loaded.left]
         remade = self.remaking.spans
         existing = self._existing
         if late.mode == "scan":  # if it begins in the middle of a day
-            existing = replace(existing, uncertain=self.calendar.days_of(late.spans))
+            existing = replace(existing, uncertain=self.calendar.days_of([*late.spans, *loaded.left]))
         return RollupPlan(
             {
                 name: [(through.get(name, LOWEST), end), *changed, *remade.get(name, ())]
@@ -312,8 +323,16 @@ class Planner:
 class Watermark:
     """How far the policy is rolled up, moved as the plan is carried out."""
 
-    def __init__(self, plan: RollupPlan, calendar: Calendar, save: Callable[[Progress], None]) -> None:
+    def __init__(
+        self,
+        plan: RollupPlan,
+        calendar: Calendar,
+        save: Callable[[Progress], None],
+        left_before: Sequence[Span] = (),
+    ) -> None:
+        """`left_before`: where earlier runs have left windows as they were, which are tried again."""
         self._through = dict(plan.existing.through)
+        self._left_before, self._left = left_before, list[Span]()
         self._bookmark = plan.interim_bookmark
         self._moves = plan.late is not None
         self._may_save = self._moves and not plan.is_empty
@@ -324,7 +343,11 @@ class Watermark:
         """Stores the progress so far, with the bookmark to read on from, before the first summary is
         written."""
         if self._moves and self._through:
-            self._save(Progress(self._through, self._bookmark))
+            self._save(self._progress)
+
+    def leave(self, span: Span) -> None:
+        """Takes note that the windows which touch a span stay as they are, and are to be tried again."""
+        self._left.append(span)
 
     def reach(self, end: int) -> None:
         """Moves the watermark: all windows that end by then are rolled up."""
@@ -333,11 +356,16 @@ class Watermark:
         for level in self._calendar.levels:
             reached = level.through(min(end, self._calendar.due_end))
             self._through[level.name] = max(self._through.get(level.name, reached), reached)
-        self._save(Progress(self._through, self._bookmark))
+        self._save(self._progress)
+
+    @property
+    def _progress(self) -> Progress:
+        return Progress(self._through, self._bookmark, left=Spans([*self._left_before, *self._left]).spans)
 
     def finish(self, bookmark: Bookmark | None) -> None:
-        """Stores that all is done, with the bookmark from which the next run reads the stream."""
-        self._bookmark = bookmark
+        """Stores that all is done but for the windows that this run has left, with the bookmark from which
+        the next run reads the stream."""
+        self._bookmark, self._left_before = bookmark, ()
         self.reach(self._calendar.due_end)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -34,7 +34,14 @@ from bucketwise.rollups.rolling.plan import (
 )
 from bucketwise.rollups.rolling.records import Remaking, records_of
 from bucketwise.rollups.rolling.retained import GoneByRule
-from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, reads_at_once, shares
+from bucketwise.rollups.rolling.slices import (
+    WHOLE,
+    SliceReader,
+    SliceRequest,
+    SliceStates,
+    reads_at_once,
+    shares,
+)
 from bucketwise.rollups.rolling.writing import SummaryWriter
 from bucketwise.rollups.standing import load_both, plausible_times
 from bucketwise.rollups.summaries import documents
@@ -104,6 +111,7 @@ class ReadAhead:
     check: Callable[[], None]
     spend: Spend
     plausible: Plausible  # times of live buckets
+    leaves_unreadable: bool
 
     def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, SliceStates | None]]:
         """Yields the states of each slice; None where no readings of it are needed."""
@@ -142,8 +150,8 @@ class ReadAhead:
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
         bounds = self._share_bounds(shares_per_slice) if shares_per_slice > 1 else []
         plain, memory = self.source.is_plain, self.reader.memory_per_slice
-        asked = (SliceRequest(edges, it, plain, memory, self.plausible) for it in shares(bounds))
-        return [self.reader.read(it) for it in asked]
+        whole = SliceRequest(edges, WHOLE, plain, memory, self.plausible, self.leaves_unreadable)
+        return [self.reader.read(replace(whole, share=it)) for it in shares(bounds)]
 
     def _share_bounds(self, count: int) -> list[Any]:
         """Returns values of the first series field that cut the series into so many parts of about equal
@@ -209,7 +217,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
     outlived = _outlived_summaries(planner, plan)
     writer = SummaryWriter(context, calendar, records, outlived, report, end, gone)
-    watermark = Watermark(plan, calendar, records.save)
+    watermark = Watermark(plan, calendar, records.save, planner.loaded.left)
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next)
     reading = ReadAhead(
         context.database,
@@ -219,10 +227,13 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         context.check,
         context.spend,
         planner.plausible,
+        planner.options.leaves_unreadable,
     )
     for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans, plan.existing))):
         if number == 0:
             watermark.begin()
+        if found is not None and found.unreadable is not None:
+            watermark.leave(piece.span)
         writer.write(piece, found)
         if found is not None:
             watermark.reach(piece.span[1])

@@ -91,6 +91,7 @@ class SliceRequest:
     is_plain: bool = False
     memory: int = 0
     plausible: Plausible | None = None  # of live buckets
+    leaves_unreadable: bool = False  # what can't be read of the archive is told, in place of an error
 
 
 @dataclass
@@ -157,6 +158,7 @@ class SliceStates:
     cells: dict[bool, CellStates]
     memory: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
+    unreadable: str | None = None  # why archived readings of the slice can't be read; then it holds no states
     commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
     spilled: SpillFile | None = None
     filled: dict[bool, set[int]] = field(default_factory=dict)  # starts of the cells of what is spilled
@@ -186,6 +188,7 @@ class SliceStates:
             for local, filled in other.filled.items():
                 self.filled.setdefault(local, set()).update(filled)
         self.quarantined += other.quarantined
+        self.unreadable = self.unreadable or other.unreadable
         self.commits |= other.commits
         self.buckets_read += other.buckets_read
         self.bytes_read += other.bytes_read
@@ -261,7 +264,7 @@ def read(
     states = SliceStates(cells, request.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in request.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in request.edges.items())
-    live = (source.rough if request.is_plain else source).batches(start, end, request.share.query(policy))
+    live = (source.plain if request.is_plain else source).batches(start, end, request.share.query(policy))
     found = chain(
         (
             decoded

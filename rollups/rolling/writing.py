@@ -26,7 +26,7 @@ from bucketwise.rollups.context import RunContext, share_of
 from bucketwise.rollups.holds import Hold, Holds
 from bucketwise.rollups.rolling.linking import Cell, Linker, Neighbour, following
 from bucketwise.rollups.rolling.outlived import OutlivedSummaries
-from bucketwise.rollups.rolling.plan import RollupReport
+from bucketwise.rollups.rolling.plan import LeftWindows, RollupReport
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpilledRecords, portion_of
 from bucketwise.rollups.rolling.records import Records
 from bucketwise.rollups.rolling.retained import GoneByRule
@@ -49,6 +49,7 @@ class Tally:
     outlived: set[Cell] = field(default_factory=set)  # hold a summary whose readings are gone
     unsound: set[Cell] = field(default_factory=set)  # lack a summary that can't be merged
     elsewhere: Set[int] = frozenset()  # starts of cells in which series that are not in it have readings
+    left: set[Span] = field(default_factory=set)  # windows that stay as they are
 
     def __post_init__(self) -> None:
         self.is_ordered = is_ordered(self.fields)
@@ -83,6 +84,11 @@ class Tally:
         starts = sorted(self.elsewhere)
         touched = {it for it in self.windows if bisect_left(starts, it[0]) < bisect_left(starts, it[1])}
         return touched | {window for _, window in self.states}
+
+    def drop_left(self) -> None:
+        """Forgets the windows that stay as they are."""
+        self.windows = {it: to for it, to in self.windows.items() if it not in self.left}
+        self.states = {cell: state for cell, state in self.states.items() if cell[1] not in self.left}
 
     def readings_span(self, window: Span) -> Span:
         """Returns where readings that are gone may make a window less than it was: where it is made of them.
@@ -180,6 +186,8 @@ class SummaryWriter:
         self._write_ended_windows(piece.span[0])
         if found is None:
             self._take(piece, Portion())
+        elif found.unreadable is not None:
+            self._leave(piece, found.unreadable)
         else:
             self.records.quarantine.add(found.quarantined)
             self.report.commits |= found.commits
@@ -208,6 +216,18 @@ class SummaryWriter:
             tally = self._tallies.get(level.name)
             if tally is not None and all(end <= before for _, end in tally.windows):
                 self._write(level, self._tallies.pop(level.name))
+
+    def _leave(self, piece: Slice, reason: str) -> None:
+        """Leaves the windows of a slice as they are, and those that it is a part of."""
+        read = [span for spans in piece.to_read(self.calendar.levels).values() for span in spans]
+        span = min(start for start, _ in read), max(end for _, end in read)
+        self.report.left.append(LeftWindows(span, reason))
+        for level in self.calendar.levels:
+            if level.is_long and piece.parts[level.name]:
+                fields = statistics_of(self.context.policy)
+                tally = self._tallies.setdefault(level.name, Tally(fields))
+                tally.open(piece.parts[level.name])
+                tally.left.update(piece.windows(level))
 
     def _take(self, piece: Slice, portion: Portion) -> None:
         """Takes some portions of a slice's series, from the finest level up."""
@@ -289,6 +309,9 @@ class SummaryWriter:
         """Compares and writes the summaries of these portions. Returns the states of the windows
         afterwards, including those kept without readings."""
         policy = self.context.policy
+        tally.drop_left()
+        if not tally.windows:
+            return tally
         linked, gone = self._linked.get(level.name, {}), self.gone.of(level.name)
         linker = Linker(self.context.database, policy, level, linked, gone)
         self._link(linker, tally, {key for key, _ in tally.states})

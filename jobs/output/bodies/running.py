@@ -53,6 +53,14 @@ Levels = TypedDict(
 )
 
 
+class Unreadable(TypedDict):
+    """A span of time whose summaries stay as they are, since archived readings of it can't be read."""
+
+    since: Instant
+    until: Instant
+    reason: str
+
+
 class Rollup(Levels):
     """Tells what `rollup` did: summaries by level, and why some were left as they are."""
 
@@ -66,6 +74,7 @@ class Rollup(Levels):
     quarantined: int
     quarantine: list[Quarantined]
     missing: NotRequired[list[Any]]
+    unreadable: NotRequired[list[Unreadable]]
     slices: NotRequired[Slices]
     fit: NotRequired[Fit | None]
 

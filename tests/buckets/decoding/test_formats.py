@@ -268,6 +268,47 @@ def test_a_source_finds_times_in_several_fields(
     compared(database, policy, [instant(text, "%Y %m %d %H", zone) for _, text in found])
 
 
+@few
+@given(st.data(), st.booleans(), st.sampled_from(ZONES))
+def test_a_day_in_one_field_narrows_times_down(
+    database: Mongo, data: st.DataObject, has_numbers: bool, zone: str
+) -> None:
+    dates = "%Y%m%d" if has_numbers else "%Y-%m-%d"
+    policy = make_policy(
+        **{**READING, "time_field": ["hour", "day"], "time_format": f"%H:%M {dates}", "timezone": zone}
+    )
+    found = []
+    for at in data.draw(st.lists(moments, min_size=1, max_size=10)):
+        day = f"{at.year:04}{at:-%m-%d}".replace("-", "" if has_numbers else "-")
+        written = data.draw(wrapped(int(day))) if has_numbers else day
+        wrong = data.draw(st.sampled_from([None, "x", f" {day}", f"{day} ", at])) if at.day < 5 else None
+        found.append({"hour": f"{at:%H:%M}", "day": written if wrong is None else wrong})
+    expected = [_joined_time(it, dates, zone) for it in found]
+    fill(database, policy, found)
+    compared(database, policy, expected)
+
+
+def _joined_time(document: dict[str, Any], dates: str, zone: str) -> int | None:
+    day = document["day"]
+    day = str(int(day)) if isinstance(day, float) else str(day)
+    return instant(f"{document['hour']} {day}", f"%H:%M {dates}", zone)
+
+
+def test_days_of_several_fields_are_found_by_an_index(database: Mongo) -> None:
+    policy = make_policy(**{**READING, "time_field": ["day", "hour"], "time_format": "%Y-%m-%d %H:%M"})
+    fill(database, policy, [{"day": f"2025-03-{1 + i // 24:02}", "hour": f"{i % 24}:00"} for i in range(480)])
+    database[policy.collection].create_index("day")
+    source = Source(database, policy)
+    source.look_at_texts()
+    start = round(datetime(2025, 3, 7, 6, tzinfo=UTC).timestamp() * 1000)
+    assert ids(source.batches(start, start + 3 * 3_600_000)) == [150, 151, 152]
+    query = source.model.range_query(source.plain.model.own_form.plain, start, start + 1)
+    told = database.command(
+        "explain", {"find": policy.collection, "filter": query}, verbosity="executionStats"
+    )
+    assert told["executionStats"]["totalDocsExamined"] == 24
+
+
 seconds = st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**32 - 1]) | st.integers(0, 2**32 - 1)
 
 
