@@ -20,7 +20,7 @@ demo: $(VENV)/demo.done  ## the whole cycle on invented readings, in an embedded
 	@$(BIN)/bucketwise demo $(ARGS)
 
 quick: $(VENV)/dev.done  ## the tests that need no server and no process, in less than a minute
-	@$(BIN)/pytest -n 2 --dist worksteal -m "$(BRIEF) and not process" --hypothesis-profile=quick $(ARGS)
+	@$(BIN)/pytest -n 2 --dist worksteal -m "$(BRIEF) and not process" $(ARGS)
 
 test: $(VENV)/dev.done  ## what each part does, in some minutes (ARGS="-k restore" narrows it)
 	@.ci/test-programs

@@ -10,7 +10,7 @@ _WHOLE = 40
 
 def register() -> None:
     """How long one takes says only how busy the machine is. A fixture may serve all examples of a test."""
-    for profile, most in (("quick", 10), ("untimed", 16), ("thorough", 200), ("long", 1000)):
+    for profile, most in (("untimed", 10), ("thorough", 200), ("long", 1000)):
         settings.register_profile(
             profile,
             deadline=None,
@@ -22,6 +22,5 @@ def register() -> None:
 
 
 def examples(count: int) -> int:
-    """Returns two fifths of this count in `make test`, a quarter in `make quick`, five times as many in
-    `make proof`; at least one."""
+    """Returns a quarter of this count in `make test`, five times as many in `make proof`; at least one."""
     return max(1, count * settings().max_examples // _WHOLE)

@@ -32,7 +32,7 @@ def meet(name, told):
     aside = Path(os.environ["TOLD"], f"{name}.part")
     aside.write_text(f"{os.getpid()} {tempfile.gettempdir()} {' '.join(map(str, told))}")
     aside.rename(aside.with_suffix(""))
-    time.sleep(100)
+    time.sleep(600)
 
 def test_servers(mongod, asking_mongod, moto_server, rclone_server, tmp_path):
     with redis_server() as redis, prometheus(tmp_path, 9, 9) as watched:
@@ -134,6 +134,6 @@ def test_writes_a_file(file_store):
 def test_who_starts_a_process_says_so(tmp_path: Path) -> None:
     (tmp_path / "test_inner.py").write_text(_GUARDED)
     with _pytest(tmp_path, "-p", "no:xdist") as process:
-        told = process.communicate(timeout=60)[0].decode()
+        told = process.communicate(timeout=300)[0].decode()
     assert "2 failed, 2 passed" in told, told
     assert told.count("in a test that is not marked `process`") >= 2

@@ -250,7 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self, request: Request) -> Reply:
         server: Any = self.server
-        connection = http.client.HTTPConnection(server.upstream, timeout=60)
+        connection = http.client.HTTPConnection(server.upstream, timeout=300)
         try:
             # Host goes on as the client sent it: the signature covers it.
             connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)

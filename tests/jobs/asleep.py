@@ -11,19 +11,22 @@ from typing import Any
 from pymongo.collection import Collection
 
 from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.lease import Lease
 
 
 def install(at: int, database: str, command: list[str]) -> None:
     """Before the `at`-th insert into `other`. `command`: what the other one is given."""
     write: Any = Collection.insert_many
-    steady = clock.steady
+    steady, renew = clock.steady, Lease._renew_once
     calls = iter(range(at - 1, -1, -1))
 
     def insert_many(self: Collection[Any], *given: Any, **named: Any) -> Any:
         if self.name == "other" and next(calls, None) == 0:
+            Lease._renew_once = lambda _: None  # type: ignore[method-assign]  # who sleeps renews nothing
             leases = self.database.client[database]["bucketwise_lease"]
             leases.update_one({"_id": "remodel other"}, {"$set": {"expires_at": datetime.now(UTC)}})
             subprocess.run([sys.executable, "-m", "bucketwise", *command], check=True, capture_output=True)
+            Lease._renew_once = renew  # type: ignore[method-assign]
             clock.steady = lambda: steady() + 3600
         return write(self, *given, **named)
 

@@ -1,4 +1,4 @@
-"""A real dask cluster on this machine: a scheduler and two workers, processes of their own."""
+"""A real dask cluster on this machine: a scheduler and its workers, processes of their own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, scheme: str = "dask", **more: str) -> Iterator[Cluster]:
+def cluster(folder: Path, scheme: str = "dask", workers: int = 2, **more: str) -> Iterator[Cluster]:
     """What they log, they log in full. `more`: of their environment."""
     folder.mkdir()
     port, protocol = free_port(), {"dask": "tcp", "tls": "tls"}[scheme]
@@ -72,9 +72,11 @@ def cluster(folder: Path, scheme: str = "dask", **more: str) -> Iterator[Cluster
         there = [f"{protocol}://127.0.0.1:{port}", "--host", f"{protocol}://127.0.0.1"]
         there += ["--nthreads", "1", "--no-nanny"]
         there += ["--local-directory", str(folder)]
-        workers = [start(f"worker {name}", "dask_worker", *there, "--name", name) for name in ("0", "1")]
-        it = Cluster(f"{scheme}://127.0.0.1:{port}", scheduler, workers, folder)
-        wait_until(lambda: it.logs().count("Registered to:") == 2, "the workers have found no scheduler")
+        started = [start(f"worker {n}", "dask_worker", *there, "--name", f"{n}") for n in range(workers)]
+        it = Cluster(f"{scheme}://127.0.0.1:{port}", scheduler, started, folder)
+        wait_until(
+            lambda: it.logs().count("Registered to:") == workers, "the workers have found no scheduler"
+        )
         yield it
 
 

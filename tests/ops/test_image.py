@@ -117,6 +117,6 @@ def test_the_service_answers_and_ends(image: Image, place: Place) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
             assert b"bucketwise_last_run_timestamp_seconds" in reply.read()
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert not healthy()

@@ -66,7 +66,7 @@ def test_it_gives_back_what_was_archived_to_the_bit(
         assert written(tmp_path / "all", case.policy.overflow.collection) == sorted(case.overflow)
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", sorted(CASES))
 @pytest.mark.parametrize("hours", [(0, 5), (7, 30)])
 def test_of_a_range_it_gives_what_restore_does(

@@ -89,7 +89,7 @@ CHANGES: dict[str, Document] = {
 }
 
 
-@pytest.mark.in_turn(4)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_changes_after_its_copy_stays_and_is_copied_later(cycle: Cycle, change: Document) -> None:
     source = cycle.database["slots"]

@@ -88,6 +88,7 @@ def test_buckets_near_the_largest_with_overflow(
     assert cycle.live_overflow() == sorted(overflow)
 
 
+@pytest.mark.in_turn(1)
 def test_ids_of_every_type(database: Database[Document], file_store: Store, to: str) -> None:
     ids: list[Any] = [
         1, Int64(2), 3.5, float("nan"), float("inf"), Decimal128("1.5"), "", "word", "ä\0b", ObjectId(),

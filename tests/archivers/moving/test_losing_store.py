@@ -45,6 +45,7 @@ class Losing(FileStore):
             self._damage(path)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("damage", [remove, flip])
 @pytest.mark.parametrize("kind", ["data/*/*.parquet", "meta/buckets/*.parquet"])
 def test_nothing_is_deleted_whose_copy_has_gone_since_it_was_verified(

@@ -35,7 +35,7 @@ def bucket(name: str, *moments: datetime) -> Document:
     }  # fmt: skip
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("in_memory", [1 << 20, 1], ids=["in memory", "in a file"])
 @pytest.mark.parametrize("ending", [{"grace": 2 * DAY}, {"delete": False}, {}], ids=str)
 def test_a_bucket_that_grows_after_its_copy(

@@ -318,6 +318,7 @@ def dying(cycle: Cycle, monkeypatch: pytest.MonkeyPatch, die_at: int) -> bool:
     return steps.died
 
 
+@pytest.mark.proof
 def test_a_sync_that_dies_anywhere_is_healed_by_the_next(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

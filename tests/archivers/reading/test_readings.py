@@ -258,6 +258,7 @@ def test_the_first_commit_may_be_made_before_any_command(
     client.drop_database("test_first_commit")
 
 
+@pytest.mark.proof
 def test_runs_between_the_pieces_move_nothing_out_of_sight(
     database: Database[Document], file_store: Store
 ) -> None:

@@ -293,6 +293,7 @@ def test_readings_of_one_series_open_one_part_among_many(disjoint: Cycle) -> Non
     assert len(store.keys) <= 1 + HOURS // 20
 
 
+@pytest.mark.proof
 def test_restore_of_one_series_opens_one_commit_among_many(disjoint: Cycle) -> None:
     store = opened(disjoint)
     assert disjoint.restore(series={"symbol": "S31"}).buckets == 3
@@ -303,6 +304,7 @@ def test_restore_of_one_series_opens_one_commit_among_many(disjoint: Cycle) -> N
     assert store.size < whole / 10
 
 
+@pytest.mark.proof
 def test_merged_commits_tell_their_series(database: Database[Document], file_store: Store) -> None:
     cycle = Cycle(database, of_each_hour(20), file_store).load()
     for hour in range(20):

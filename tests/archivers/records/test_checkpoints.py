@@ -170,7 +170,7 @@ DAMAGE: dict[str, tuple[Callable[[Path, Path], None], str]] = {
 }
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_is_told_and_mended_where_the_chain_proves_it(cycle: Cycle, tmp_path: Path, kind: str) -> None:
     damage, code = DAMAGE[kind]

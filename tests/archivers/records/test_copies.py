@@ -156,7 +156,7 @@ def expire(cycle: Cycle) -> None:
         archive_of(ending.context(now, fence=9)).expire()
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("remove", [erase, expire])
 @pytest.mark.parametrize("is_baseline", [False, True])
 def test_what_nobody_archived_goes_without_being_counted(

@@ -212,6 +212,7 @@ def test_what_comes_back_as_it_was_is_counted_once(cycle: Cycle) -> None:
     assert cycle.verify().bad == []
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("is_all", [True, False])
 def test_what_no_receipt_names_any_more_is_adopted(cycle: Cycle, is_all: bool) -> None:
     """As where a database was restored without its newest receipts, or without any."""
@@ -266,7 +267,7 @@ def shorten(cycle: Cycle) -> None:
     records(cycle).delete_one({"_id": last["_id"]})
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("change", [lower, unseal, forget, replay, shorten])
 def test_heads_that_somebody_changed_are_named(cycle: Cycle, change: Callable[[Cycle], None]) -> None:
     """So that a loss is not hidden by them."""

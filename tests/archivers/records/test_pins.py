@@ -82,7 +82,7 @@ def pinned(cycle: Cycle) -> set[Any]:
     return {it["_id"]["id"] for it in cycle.database[pins.COLLECTION].find()}
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("case", [slots("minute"), samples_overflow()], ids=lambda case: case.name)
 def test_pinned_until_they_are_released(
     database: Database[Document], file_store: Store, case: Case, to: str

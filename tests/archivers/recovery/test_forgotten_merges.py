@@ -112,6 +112,7 @@ def test_files_whose_fence_is_to_come_again_are_removed_then(
         assert (list(cycle.as_stored().unlisted()) == []) == is_clean
 
 
+@pytest.mark.proof
 @FEW_STEPS
 def test_it_dies_while_a_bucket_leaves_a_merged_commit(
     database: Database[Document], file_store: Store, few_steps: bool

@@ -62,7 +62,7 @@ class MergingStory(Story):
             self.act(self.random.choice(_MORE))
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_put_back_among_merges(cycle: Cycle, seed: int) -> None:
     if put_back(cycle, MergingStory(cycle, seed), 12, 12):

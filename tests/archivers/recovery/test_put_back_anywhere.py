@@ -106,7 +106,7 @@ def put_back(cycle: Cycle, story: Story, before: int, since: int) -> bool:
     return True
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_put_back_anywhere(cycle: Cycle, seed: int) -> None:
     if put_back(cycle, Story(cycle, seed), 9, 7):

@@ -125,6 +125,7 @@ def counted_by_manifests(cycle: Cycle) -> int:
     return sum(int(pq.read_metadata(cycle.root / key).num_rows) for key in parts)
 
 
+@pytest.mark.in_turn(1)
 @FEW_STEPS
 @pytest.mark.parametrize("name", ["slots", "overflow"])
 def test_it_dies_at_each_step(
@@ -290,7 +291,7 @@ def uneven() -> Case:
     return Case("ticks", ticks_policy(to="offline"), documents, [])
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("make", "most"), [(partial(slots, "minute"), 2_000), (uneven, 3_000)])
 def test_a_day_that_is_larger_than_what_a_run_holds(
     database: Database[Document],

@@ -147,6 +147,7 @@ def test_what_may_still_hold_the_series_is_told(database: Database[Document], fi
     ]
 
 
+@pytest.mark.in_turn(1)
 @FEW_STEPS
 @pytest.mark.parametrize("to", ["offline", "online"])
 @pytest.mark.parametrize("name", SERIES)

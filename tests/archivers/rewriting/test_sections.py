@@ -293,6 +293,7 @@ def test_files_that_no_manifest_names_are_told(prepared: States) -> None:
     assert {cycle.root / key for key in found.unlisted} == set(strays[:2])
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("step", [97, pytest.param(7, marks=pytest.mark.proof)])
 def test_it_dies_at_each_step(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, step: int

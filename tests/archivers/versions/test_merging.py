@@ -191,6 +191,7 @@ def content(cycle: Cycle) -> list[Document]:
 MEDDLES = (None, "changes", "goes")
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("meddle", MEDDLES)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.proof)])
 def test_a_crash_at_every_step(
@@ -301,6 +302,7 @@ def test_a_late_bucket_that_somebody_deletes_in_its_grace_is_merged_all_the_same
     assert {"3": 1.0, "4": 2.0, "5": 3.0} in content(cycle)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("met_in_grace", [True, False])
 @pytest.mark.parametrize("is_contained", [True, False])
 def test_a_late_bucket_that_changes_in_its_grace_is_merged_as_it_is_then(

@@ -108,7 +108,7 @@ def counts(place: Place, document: Document) -> None:
     assert place.cycle.verify().bad == []
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 def test_deleted_and_a_late_upsert(place: Place) -> None:
     place.put(LATE)
     place.finish()

@@ -84,7 +84,7 @@ def pieces(buckets: list[bytes]) -> list[list[bytes]]:
     return [buckets[at : at + 7] for at in range(0, len(buckets), 7)]
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("buckets", "cycle"), in_turn(list(KINDS), ["online", "offline"]), indirect=True)
 def test_one_that_changes_and_one_that_goes_meanwhile(cycle: Cycle, buckets: list[bytes]) -> None:
     """In the midst of others that are as they were."""

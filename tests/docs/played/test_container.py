@@ -148,7 +148,7 @@ def test_the_default_command_is_healthy_while_it_serves_and_not_after(
     with started(*json.loads(last("CMD")), cwd=tmp_path, **environment) as process:
         until(healthy)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == 0
     assert not healthy()
 

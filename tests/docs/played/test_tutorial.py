@@ -6,10 +6,13 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.docs.tutorial import masked, played
 from tests.jobs.command import CommandLine
 
 
+@pytest.mark.proof
 def test_every_command_prints_what_the_page_shows(tmp_path: Path, bucketwise: CommandLine) -> None:
     shown_outputs = 0
     try:

@@ -96,7 +96,7 @@ def test_clearing_races_a_slow_upload(
             it.well(by=elsewhere, meddle=OTHER)
             finished = it.everything()
             fault.release.set()
-            assert fault.landed.acquire(timeout=60)
+            assert fault.landed.acquire(timeout=300)
         assert it.toll()[1:] == (0, 0)
     tally(
         GROUP,

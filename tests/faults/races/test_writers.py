@@ -66,7 +66,7 @@ def writing(
             for process in processes:
                 if killed:
                     process.kill()
-                code = process.wait(60)
+                code = process.wait(300)
     assert killed or code == 0
     for path in notes:
         written.read(path)

@@ -174,7 +174,7 @@ def test_a_put_that_may_still_land_has_an_unknown_outcome(
     assert keys(truth) == []
     assert (held := proxy.count(is_put)) > 0
     fault.release.set()
-    assert all(fault.landed.acquire(timeout=60) for _ in range(held))
+    assert all(fault.landed.acquire(timeout=300) for _ in range(held))
     assert truth.get_bytes("k") == DATA
 
 

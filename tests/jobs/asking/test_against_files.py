@@ -85,7 +85,7 @@ def copied(place: Place) -> None:
     assert place("run", now="2018-08-30T00:00:00Z").code == 0
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("name", ["ticks", "iot"])
 @after(copied)
 def test_copies_whose_grace_is_over_count_as_deleted(place: Place, name: str) -> None:

@@ -165,7 +165,7 @@ def test_numbers_are_those_of_plain_counting_in_every_state(
     assert sum(row["pinned"] for row in it.rows()) == place.database.metrics.count_documents({}) > 0
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("archive", [OFFLINE, ONLINE], ids=["offline", "online"])
 def test_late_readings_count_before_they_are_rolled_up(place: Place, archive: str) -> None:
     it = Counted(place, archive)
@@ -223,6 +223,7 @@ def test_days_of_another_zone_tell_that_there_was_something(place: Place, zone: 
     assert {row["state"] for row in it.rows("--since", "2014-02-25", "--until", "2014-02-28")} == {"gap"}
 
 
+@pytest.mark.proof
 def test_broken_buckets_are_counted_where_they_lie(place: Place) -> None:
     it = Counted(place, OFFLINE)
     broken = {"rig": CPU, "at": FIRST + timedelta(days=1), "value": {"60": 1.5}, "broken": True}
@@ -364,6 +365,7 @@ def test_bad_input_is_refused(untouched: Place, arguments: list[str], fragments:
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.proof
 def test_the_ends_of_the_calendar(place: Place) -> None:
     it = Counted(place, OFFLINE)
     place("run", now=_at(DUE))

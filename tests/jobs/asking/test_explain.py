@@ -249,6 +249,7 @@ def test_an_instant_has_as_many_buckets_as_series(place: Place) -> None:
     assert archived["buckets"][0]["series"] == {"symbol": "ORCL"}
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("at", ["2018-07-01T00:00:10Z", "2018-07-01T00:00:50Z"])
 def test_an_instant_beside_the_readings_of_its_bucket(place: Place, at: str) -> None:
     """Of slots, a bucket covers its minute, also where it is at the edge of its commit."""
@@ -266,6 +267,7 @@ def test_an_instant_without_any(untouched: Place, at: str) -> None:
     assert (said["state"], said["buckets"], said["rule"]) == ("gap", [], None)
 
 
+@pytest.mark.proof
 def test_in_the_last_year_there_is_no_later_one(place: Place) -> None:
     last, kept = "9999-12-31T23:59:59Z", 'hourly = "365d"\narchive = "400d"\n'
     lines = 'sparse_ok = true\nlatest = "2d"'

@@ -49,6 +49,7 @@ def test_every_verb_knows_every_level(place: Place) -> None:
     assert "0 months, 0 weeks, 1 days, 0 hours, 1 15-minute windows and 1 5-minute windows" in shown.out
 
 
+@pytest.mark.proof
 @after(with_levels, "run -p ticks")
 def test_a_late_reading_after_the_archive_mends_all_levels(place: Place) -> None:
     late = {"symbol": "MDB", "d": START + timedelta(hours=5), "p": {"7": 99.0}}
@@ -81,6 +82,7 @@ def test_what_is_wrong_with_a_level_is_found(place: Place) -> None:
     }
 
 
+@pytest.mark.proof
 def test_each_level_has_its_retain(place: Place) -> None:
     kept = 'hourly = "365d"\n5m = "40d"\n15m = "50d"\nweekly = "500d"\nmonthly = "600d"\ngrace = "0s"\n'
     place.write_config(WITH_LEVELS.replace('hourly = "365d"\n', kept, 1))

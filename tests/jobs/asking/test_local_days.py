@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from tests.jobs.place import Place
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -27,6 +29,7 @@ to = "{to}"
 """
 
 
+@pytest.mark.proof
 def test_a_run_at_any_time_archives_no_reading_before_its_date_stands(place: Place) -> None:
     place.write_config(POLICY.format(to="online", more='collection = "meters_archive"'))
     zones = (300, -330, -840, 720)

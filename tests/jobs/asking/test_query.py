@@ -278,6 +278,7 @@ def piped(place: Place, text: str, *arguments: str) -> Ran:
     return place.command.piped(text, *given, cwd=place.folder, MONGODB_URI=place.uri)
 
 
+@pytest.mark.proof
 def test_a_signal_ends_it(mixed: Place) -> None:
     """In the midst of DuckDB, where Python hears of nothing: the first rows show that it has begun."""
     sql = "FROM range(1000000000000)"
@@ -372,6 +373,7 @@ def test_python_programs(mixed: Place, monkeypatch: pytest.MonkeyPatch) -> None:
             wrong()
 
 
+@pytest.mark.proof
 def test_a_run_beside_it_changes_no_answer(place: Place) -> None:
     """Buckets move into the archive, some half an hour at a time, and are asked for meanwhile."""
     done, codes = threading.Event(), list[int]()

@@ -119,7 +119,7 @@ def test_quarantined_buckets_are_told_beside_the_readings(mixed: Place) -> None:
     assert told["readings"] == len(ALL)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("form", ["csv", pytest.param("json", marks=pytest.mark.proof), "parquet"])
 def test_a_closed_pipe_ends_it_quietly(mixed: Place, form: str) -> None:
     ran = call(mixed, "--format", form, "--quiet", pipe="| head -c 20")
@@ -133,6 +133,7 @@ def test_parquet_goes_through_a_pipe(mixed: Place) -> None:
     assert pq.read_table(io.BytesIO(ran.stdout)).num_rows == len(ALL)
 
 
+@pytest.mark.proof
 def test_a_terminal_gets_no_parquet(mixed: Place) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "bucketwise", "readings", "-p", "ticks", "--format", "parquet"]

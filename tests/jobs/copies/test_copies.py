@@ -50,6 +50,7 @@ def test_a_run_puts_everything_into_a_copy_that_is_required(place: Place) -> Non
     assert same(place, "b")
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("damage", ["flipped", "missing", "manifest"])
 def test_a_damaged_object_is_read_from_the_copy_and_put_back(place: Place, damage: str) -> None:
     copied(place, "b")
@@ -89,6 +90,7 @@ def test_what_is_damaged_in_a_copy_is_found_and_put_back(place: Place) -> None:
     assert files(place.folder / "b") == before
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("damage", ["a manifest", "the keyring", "all"])
 def test_an_encrypted_store_is_repaired_as_any_other(place: Place, damage: str) -> None:
     copied(place, "b", encryption=f'encryption_key = "{"0123456789abcdef" * 2}"\n')

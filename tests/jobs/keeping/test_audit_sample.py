@@ -148,6 +148,7 @@ def test_the_store_is_listed_once(
     assert (result.exit_code, store.asked["listed"]) == (0, files + commits + 1)
 
 
+@pytest.mark.proof
 def test_a_sample_is_read_and_all_have_their_turn(
     database: Database[Document], mongodb_uri: str, file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_record_of_a_commit_was_changed(place: Place, change: dict[str, Any]) 
     assert before <= {path for path in store.rglob("*") if path.is_file()}
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_an_older_database_beside_a_newer_store(place: Place) -> None:
     """What it has forgotten is named, and lost to nobody, until `adopt` has verified and registered it."""

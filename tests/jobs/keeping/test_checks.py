@@ -66,6 +66,7 @@ def test_a_store_out_of_reach_hides_nothing_else(place: Place) -> None:
     assert (ran.code, found) == (1, {"store": "error", "index-missing": "warning"})
 
 
+@pytest.mark.proof
 def test_a_storage_class_that_the_store_refuses_is_found(
     place: Place, moto_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def files(place: Place) -> set[str]:
     return {it for it in names if it.startswith(("data/", "meta/buckets", "meta/manifests", "meta/versions"))}
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("policy", "buckets"), [("ticks", 180), ("iot", 18)])
 def test_what_is_past_gets_a_tombstone_and_goes_when_it_has_stood(
     ending: Place, policy: str, buckets: int
@@ -206,6 +207,7 @@ def test_where_originals_stay_the_archive_ends_behind_them(ending: Place, policy
     audited(ending, later + 7 * DAY, policy)
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_what_a_wrong_clock_dates_far_back_stays_as_long_as_others(place: Place, policy: str) -> None:
     """Its times are past at once. Neither a compaction nor a restore makes it go earlier or later; what comes

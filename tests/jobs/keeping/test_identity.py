@@ -108,6 +108,7 @@ def test_a_retired_policy_is_read_by_what_it_said_last(place: Place) -> None:
         assert place(refusing, "-p", "ticks").code == 2
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("is_retired", [True, False])
 @after(held)
 def test_a_late_reading_replaces_no_summary_of_a_policy_that_left_the_file(

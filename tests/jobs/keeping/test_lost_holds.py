@@ -88,6 +88,7 @@ def test_it_is_released_by_name_with_a_reason(place: Place, policy: str) -> None
     assert place("verify", "-p", policy).code == 0
 
 
+@pytest.mark.proof
 @after(expiring_at_once, "run -p ticks")
 def test_what_a_crash_leaves_in_the_store(place: Place) -> None:
     """A release that was cut off has its receipt: the file it left tells of no hold."""

@@ -57,6 +57,7 @@ def test_the_plan_announces_it(place: Place) -> None:
         assert place(*nothing_is_rolled_up_yet, *allowed).code == 0
 
 
+@pytest.mark.proof
 def test_a_first_run_is_allowed_by_hand_and_later_ones_fit(place: Place) -> None:
     _limited(place, '"20%"')
     _grow(place, 60)

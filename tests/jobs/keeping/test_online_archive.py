@@ -126,7 +126,7 @@ CHANGED = [
 ]
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("fault", "reads"), CHANGED)
 @after(audited_by_half, "run -p iot")
 def test_changed_documents_are_named(
@@ -183,6 +183,7 @@ def test_a_series_is_restored_whole_or_not_at_all(place: Place, fault: Callable[
     assert (ran.code, place.database.back.count_documents({})) == (3, 17)
 
 
+@pytest.mark.proof
 @after(signed, "run -p iot")
 def test_a_receipt_that_was_changed_with_its_document_is_not_believed(place: Place) -> None:
     """Not without its seal, and with a key not without its signature."""
@@ -219,6 +220,7 @@ def test_a_collection_that_was_restored_is_adopted(place: Place) -> None:
     assert {it["code"] for it in verified.policy("iot")["damage"]} == {"copy-missing"}
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("is_older", [False, True])
 @after("run -p iot")
 def test_a_run_halts_where_all_receipts_were_dropped(place: Place, is_older: bool) -> None:

@@ -118,6 +118,7 @@ def test_check_names_it_and_a_run_stops_at_it(place: Place, precondition: precon
     assert place.database.ticks_hourly.estimated_document_count() == before
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("what", ["commits", "files"])
 def test_check_finds_what_another_database_has_put_there(place: Place, what: str) -> None:
     """A run looks through all only after one that was cut off."""

@@ -70,6 +70,7 @@ def hours_of(place: Place, site: str, kind: str) -> int:
     return place.database.rooms_hourly.count_documents({"site": site, "kind": kind})
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_buckets_go_by_the_first_rule_that_fits_and_archives_by_the_longest(rooms: Place, to: str) -> None:
     write(rooms, to, 'archive = "30d"\narchive_grace = "1d"', '{archive = "400d"}')

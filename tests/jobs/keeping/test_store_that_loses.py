@@ -81,6 +81,7 @@ def check_damaged(place: Place, path: Path, receipt: Document, *, flips: bool) -
     place.database.back.drop()
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("files", [0, 1])
 @after(*TWO_COMMITS)
 def test_a_commit_that_is_gone_with_its_record_is_missed(place: Place, files: int) -> None:

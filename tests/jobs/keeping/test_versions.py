@@ -82,6 +82,7 @@ def corrected(place: Place) -> None:
     write(place, **{"5": 2.0})
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("to", ["back", "ticks"])
 @after(corrected)
 def test_a_range_that_one_version_has_no_reading_in_brings_all(place: Place, to: str) -> None:

@@ -180,7 +180,7 @@ def by_documents(place: Place, now: datetime, age: timedelta) -> None:
         place.database.other.insert_one({"_id": f"{now - age}"}, session=session)
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("write", [by_slots, by_samples, by_documents])
 def test_late_readings_of_which_only_the_oplog_tells(place: Place, write: Any) -> None:
     """Twenty that come as they are measured, into buckets that are begun; then three of some hours ago."""
@@ -276,6 +276,7 @@ def test_models_without_a_place_for_the_readings(place: Place) -> None:
     assert "parquet: no place for two columns" in plain.out
 
 
+@pytest.mark.proof
 def test_readings_that_are_years_apart(place: Place) -> None:
     """They are in few buckets, which no roll-up may read again for each of their days."""
     iot(place, [{"_id": it, "sensor": 1, "at": START - it * 10_000 * DAY, "t": 1.0} for it in range(12)])
@@ -377,7 +378,7 @@ def test_what_is_refused(place: Place) -> None:
     assert "no readings that bucketwise understands" in refused("users")
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "make",
     [

@@ -219,7 +219,7 @@ def test_two_at_once(place: Place) -> None:
     assert Counter((it["symbol"], it["d"], it["p"]) for it in singles) == prices(place)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("model", ["reading", "timeseries"])
 def test_who_wakes_up_after_another_took_over_says_what_it_may_have_done(place: Place, model: str) -> None:
     """MongoDB refuses an `_id` that is there, but not in a native time series: that the last documents may be

@@ -74,6 +74,7 @@ def test_every_verb_is_drawn() -> None:
     assert {it[0] for it in [*ASKED, *DONE]} == set(ENTRIES) - ELSEWHERE
 
 
+@pytest.mark.in_turn(1)
 @after("run")
 @pytest.mark.parametrize("calls", [ASKED, DONE], ids=["asked", "done"])
 def test_no_value_is_split(place: Place, calls: list[tuple[str, ...]]) -> None:

@@ -39,7 +39,7 @@ class Served:
     port: int
 
     def ask(self, path: str = "/", method: str = "GET") -> tuple[HTTPResponse, str]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=300)
         connection.request(method, path)
         reply = connection.getresponse()
         text = reply.read().decode()

@@ -25,6 +25,7 @@ def balance(place: Place, policy: str, now: str = NOW) -> Body:
     return found
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("policy", "kept", "count"), [("ticks", "in_archive", MINUTES), ("iot", "online", 18)]
 )
@@ -49,6 +50,7 @@ def test_what_waits_for_its_grace_is_archived_and_live(place: Place) -> None:
         assert (found["archived"], found["waiting"], found["deleted"]) == (count, count, 0)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 @after("run")
 def test_what_is_erased_is_told_with_its_reason(place: Place, policy: str) -> None:

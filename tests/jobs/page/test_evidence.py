@@ -109,6 +109,7 @@ def test_what_is_archived_is_told_after_it(place: Place) -> None:
 TWO_SERIES = ("24ae8d", "257a54")
 
 
+@pytest.mark.proof
 def test_months_sum_what_coverage_counts_by_day(place: Place) -> None:
     """Of real readings of months: live, archived, and a day of both."""
     some = [list(islice((it for it in NAB.read() if name in it.series), 0, None, 4)) for name in TWO_SERIES]

@@ -298,6 +298,7 @@ def test_its_headers_forbid_what_it_does_not_need(idle: Served) -> None:
     assert still.status == 200 and "Refresh" not in still.headers and 'href="./"' in page
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("many", [20, pytest.param(100, marks=pytest.mark.proof)])
 @after(run_now)
 def test_many_policies_take_few_commands(place: Place, mongodb_uri: str, many: int) -> None:
@@ -554,6 +555,7 @@ def row_of(page: str, section: str, policy: str) -> list[str]:
 
 @after(run_now)
 def test_what_a_run_did_and_what_there_is_are_told(it: Served, place: Place) -> None:
+    place.database.client.admin.command("fsync")  # sizes of files change with checkpoints
     page = it.page()
     runs = place("history", "--json", "-p", "ticks", now=None).policy("ticks")["runs"]
     worth = place("stats", "--json", "-p", "ticks", now=None).policy("ticks")

@@ -100,7 +100,7 @@ def test_it_begins_anew_if_asked_to(place: Place) -> None:
     assert (ran.code, "--restart: give --slices as well" in ran.err) == (2, True)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @after(two_months, ROLLED_UP)
 @pytest.mark.parametrize("through", [False, True], ids=["never rolled up", "rolled up before"])
 def test_a_killed_one_goes_on_where_it_stopped(place: Place, through: bool) -> None:
@@ -119,7 +119,7 @@ def test_a_killed_one_goes_on_where_it_stopped(place: Place, through: bool) -> N
     assert (anew["slices"]["before"], anew["daily"]["written"], anew["readings"]) == (0, 0, 80)
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("then", "before"),
     [
@@ -134,6 +134,7 @@ def test_the_range_is_what_is_resumed(place: Place, then: tuple[str, ...], befor
     assert rolled_up(place, *then)["slices"]["before"] == before
 
 
+@pytest.mark.proof
 @after(two_months, killed_twice)
 def test_a_policy_that_makes_other_summaries_begins_anew(place: Place) -> None:
     place.write_config(POLICY.replace("Europe/Berlin", "UTC"))

@@ -78,6 +78,7 @@ def _holds_text(value: Any) -> bool:
     )
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 @pytest.mark.parametrize("collation", COLLATIONS)
 def test_series_that_a_collation_takes_for_one_are_two(

@@ -98,6 +98,7 @@ def test_one_that_was_killed_while_it_read_the_changes_of_all(place: Place) -> N
     assert ([it["outcome"] for it in failed(place)], failed(place, "iot")) == (["died"], [])
 
 
+@pytest.mark.proof
 def test_a_range_is_not_done_by_another_one(place: Place) -> None:
     broken(place, "rollup", *SINCE)
     broken(place, "rollup")

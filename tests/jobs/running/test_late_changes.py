@@ -117,6 +117,7 @@ def test_a_second_policy_hears_of_a_change_that_the_first_archived(place: Place)
     assert place.database["watcher_hourly"].find_one({"start": START})["p"]["max"] == 1000.5
 
 
+@pytest.mark.proof
 @after(with_a_watcher, "run")
 def test_a_second_policy_outlives_a_restore_of_a_part(place: Place) -> None:
     """It was rolled up before the first deleted."""

@@ -66,7 +66,7 @@ def counted(database: Database[Document], uri: str, settings: Store, to: str, co
     return found | {"check": do([CHECK], NOW, dry_run=True)}
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("to", "kind", "few", "many"),
     [

@@ -85,6 +85,7 @@ def test_nothing_is_written_where_all_are(place: Place) -> None:
     assert place.everything() == before
 
 
+@pytest.mark.proof
 @after("run -p ticks --now 2018-07-30T01:30:00Z")
 def test_no_verb_works_on_it(place: Place) -> None:
     pause(place)
@@ -123,6 +124,7 @@ def test_it_is_told_by_status_check_and_audit(place: Place) -> None:
     assert place("status", "--json").policy("ticks")["paused"] is None
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_all_else_goes_on(place: Place) -> None:
     pause(place)

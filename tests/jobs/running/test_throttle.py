@@ -160,6 +160,7 @@ def test_a_gate_closes_at_the_end_of_the_window() -> None:
 # What verbs do
 
 
+@pytest.mark.proof
 def test_no_verb_works_outside_of_the_window(place: Place) -> None:
     throttled(place, CLOSED)
     place("run", "--no-throttle", now="2018-07-30T01:30:00Z")  # from now on changes are followed

@@ -170,6 +170,7 @@ def forget(database: Db) -> None:
         database[name].delete_many({})
 
 
+@pytest.mark.proof
 def test_a_worker_that_is_killed_in_the_middle(empty: Place) -> None:
     """What they were at is tried again by new ones."""
     expected = by_one_process(empty)
@@ -183,7 +184,7 @@ def test_a_worker_that_is_killed_in_the_middle(empty: Place) -> None:
         wait_until(lambda: days_of(empty.database) > 5, "it does not go on")
         os.kill(before[0], signal.SIGKILL)
         os.kill(before[1], signal.SIGCONT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 3, errors
     assert len(before) == 2 and "Traceback" not in errors
     assert standing(empty.database) == expected
@@ -202,7 +203,7 @@ def test_a_worker_that_is_killed_while_it_copies(empty: Place) -> None:
             os.kill(pid, signal.SIGSTOP)
         os.kill(stopped[0], signal.SIGKILL)
         os.kill(stopped[1], signal.SIGCONT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 3 and "Traceback" not in errors, errors
     check_archived(empty, before)
 
@@ -218,6 +219,7 @@ def check_archived(place: Place, before: list[bytes]) -> None:
     assert sorted(archived + [encode(it) for it in place.database.ticks.find()]) == before
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.proof), signal.SIGTERM])
 def test_no_worker_outlives_a_run_that_is_asked_to_stop(empty: Place, number: signal.Signals) -> None:
     by_one_process(empty)
@@ -228,7 +230,7 @@ def test_no_worker_outlives_a_run_that_is_asked_to_stop(empty: Place, number: si
             theirs = descendants(process.pid)
             for pid in (process.pid, *theirs):  # a terminal, or what ends a container, sends it to all
                 os.kill(pid, number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
         assert (process.returncode, "Traceback" in errors) == (130, False), errors
     assert len(theirs) >= 3
     wait_until(lambda: not any(map(is_alive, theirs)), "processes of the run are alive")
@@ -402,6 +404,7 @@ def test_workers_are_closed_while_tasks_are_handed_to_them(empty: Place) -> None
         futures[-1].result()
 
 
+@pytest.mark.proof
 def test_a_worker_that_does_not_leave_is_killed(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketwise.jobs.core.workers.SECONDS_TO_LEAVE", 0.2)
     executor = ProcessExecutor(1, 0, WorkerSettings.of(_settings(empty)))

@@ -38,7 +38,7 @@ def test_a_cluster_does_what_one_process_does(empty: Place, tmp_path: Path) -> N
     assert empty("run").code == 3
     expected = standing(empty.database)
     forget(empty.database)
-    with cluster(tmp_path / "cluster") as it:
+    with cluster(tmp_path / "cluster", workers=1) as it:
         assert empty("rollup", "-p", "ticks", "--executor", it.url).code == 3
         assert "do-" in it.logs(), "the cluster did it"
     assert standing(empty.database) == expected
@@ -57,7 +57,7 @@ def test_workers_of_the_cluster_are_killed_one_after_the_other(empty: Place, tmp
             wait_until(lambda: days_of(empty.database) > 5, "it does not go on")
             it.workers[0].kill()
             it.workers[1].send_signal(signal.SIGCONT)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
         assert process.returncode == 3, errors
         assert "Traceback" not in errors
         assert standing(empty.database) == expected
@@ -81,7 +81,7 @@ def test_a_worker_of_a_cluster_with_tls_that_is_killed_while_it_copies(empty: Pl
         with started("archive", *options, cwd=empty.folder, **given) as process:
             wait_until(lambda: "do-" in it.logs(), "the other one is given nothing either")
             it.workers[0].kill()
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
     assert process.returncode == 3 and "Traceback" not in errors, errors
     check_archived(empty, before)
 
@@ -147,7 +147,7 @@ def test_no_secret_is_logged_and_what_is_lost_is_told(
                 wait_until(lambda: days_of(database) == 5, "nothing is rolled up")
                 it.workers[1].send_signal(signal.SIGSTOP)
             it.scheduler.kill()
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
         assert process.returncode == 1, errors
         assert days_of(database) < DAYS, "it was lost in the middle"
         assert "the connection to the scheduler is lost" in errors and "safe to run again" in errors

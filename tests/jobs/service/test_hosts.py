@@ -49,6 +49,7 @@ def test_what_is_no_host_is_refused(said: str) -> None:
         Hosts.of("127.0.0.1", [said])
 
 
+@pytest.mark.proof
 def test_names_are_told_from_outside(place: Place) -> None:
     ran = place("schedule", "-p", "ticks", "--allow-host", "http://x", now=None)
     assert (ran.code, ran.connected) == (2, [])

@@ -59,7 +59,7 @@ class Watched:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         self.until("schedule ended")
-        return self.process.wait(60)
+        return self.process.wait(300)
 
 
 @contextmanager
@@ -99,6 +99,7 @@ def test_a_run_before_the_last_firing_does_not_count(place: Place) -> None:
     assert place.database.iot.count_documents({}) > 0
 
 
+@pytest.mark.proof
 def test_two_side_by_side_do_the_work_once(place: Place) -> None:
     with ExitStack() as stack:
         both = [stack.enter_context(service(place)) for _ in range(2)]
@@ -149,6 +150,7 @@ def test_it_outlives_a_server_out_of_reach(place: Place) -> None:
         assert "hunter2" not in "".join(it.lines)
 
 
+@pytest.mark.proof
 @after("run")
 def test_drills_have_a_schedule_of_their_own(place: Place) -> None:
     """Of policies with an offline archive, whether they are run by this service or not."""
@@ -167,6 +169,7 @@ def test_drills_have_a_schedule_of_their_own(place: Place) -> None:
     ]
 
 
+@pytest.mark.proof
 def test_a_run_and_a_drill_of_one_policy_take_turns(place: Place) -> None:
     place.write_config('[drill]\nschedule = "0 0 1 1 *"\n' + POLICIES)
     with service(place) as it:

@@ -138,6 +138,7 @@ def test_a_catalog_that_is_down_holds_nothing_up(place: Place) -> None:
     assert findings(place) == (0, [])
 
 
+@pytest.mark.proof
 def test_what_somebody_took_out_of_a_table_is_told(place: Place) -> None:
     catalog = (
         f'[lake]\ncatalog = "ours"\nproperties = {{type = "sql", uri = "sqlite:///{place.folder}/c.db"}}\n'

@@ -257,6 +257,7 @@ def test_redis_was_down_meanwhile(stage: Stage) -> None:
     assert stage.held() == stage.expected()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "is_sent", [pytest.param(True, id="after"), pytest.param(False, marks=pytest.mark.proof, id="before")]
 )
@@ -372,6 +373,7 @@ def test_keys_that_an_emptied_redis_got_without_their_owner_are_taken_over(stage
     assert stage.held() == stage.expected()
 
 
+@pytest.mark.proof
 def test_a_reader_never_sees_half(stage: Stage) -> None:
     stage.well()
     faults: list[Any] = []
@@ -402,6 +404,7 @@ def test_a_reader_never_sees_half(stage: Stage) -> None:
     assert faults == []
 
 
+@pytest.mark.proof
 def test_all_keys_of_a_series_are_in_one_slot(database: Db, mongodb_uri: str, tmp_path: Path) -> None:
     cluster = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--dir", str(tmp_path))
     with redis_server(*cluster) as it:

@@ -245,6 +245,7 @@ def test_one_that_drips_ends_in_time(at_once: int) -> None:
     assert len(sent) < 200
 
 
+@pytest.mark.proof
 def test_what_others_wrote_among_its_keys_ends_no_run(published: Place, server: RedisServer) -> None:
     published("rollup")
     for member in ('"', "{", '{"$oid":"1"}', '{"$date":[]}', "%FF", "a:b:c"):

@@ -178,7 +178,7 @@ def test_everything_adds_up_and_keep_leaves_it_up(tmp_path: Path, database: Data
             assert client["demo"]["ticks_daily"].count_documents({"symbol": "BOLT"}) == 19
             assert client["demo"]["ticks_daily"].count_documents({}) == 19
         with started("status", "--json", "-c", told["config"], cwd=tmp_path) as status:
-            assert json.loads(status.communicate(timeout=60)[0])["exit_code"] == 0
+            assert json.loads(status.communicate(timeout=300)[0])["exit_code"] == 0
     finally:
         os.kill(told["pid"], signal.SIGTERM)
     await_end(told["pid"])
@@ -194,6 +194,7 @@ runpy.run_module("bucketwise", run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}

@@ -143,7 +143,7 @@ def told(ran: Ran) -> str:
     return "\n".join([body.get("error", ""), *named, *misfits])
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("it", "to"),
     [

@@ -160,6 +160,7 @@ def test_progress_is_told_and_a_run_can_be_cancelled_from_another_thread(place: 
     assert place.database.ticks.count_documents({}) == 0
 
 
+@pytest.mark.proof
 def test_the_page_as_it_is_written(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

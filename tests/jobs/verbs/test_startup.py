@@ -72,7 +72,7 @@ def test_what_only_tells_of_the_program_imports_no_library_and_no_job(option: st
     assert {it.split(".")[1] for it in ours(modules)} <= {"__main__", "buckets", "config", "jobs"}
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "verb", ["status", "run", "plan", "check", "receipts", "hold", "pause", "verify", "restore", "sign"]
 )

@@ -160,7 +160,7 @@ def on_a_terminal(quiet: bool) -> str:
                 shown += piece
         except OSError:
             pass  # how Linux says that the other end is closed
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
         assert process.stdout is not None
         assert process.stdout.read() == b"done\n"
     os.close(leader)

@@ -159,6 +159,7 @@ def test_conflicts_of_restores_and_copies(place: Place, policy: str, kind: str) 
         check(place(verb, "-p", policy), code)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "kind", [pytest.param(it, marks=[pytest.mark.proof] * ("compound" not in it)) for it in IDS]
 )
@@ -268,6 +269,7 @@ def is_told(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and ast.unparse(value.func) == "extended_json"
 
 
+@pytest.mark.proof
 def test_ids_go_into_messages_in_one_way() -> None:
     found = formatted()
     told = [where for where, node in found if is_told(node.value)]

@@ -270,6 +270,7 @@ def test_tables_are_for_people(place: Place) -> None:
     assert "done" in ran.out
 
 
+@pytest.mark.proof
 def test_where_all_is_well_quiet_prints_nothing(place: Place) -> None:
     def quietly(*arguments: str) -> tuple[int, str, str]:
         ran = place(*arguments, "-q")
@@ -326,6 +327,7 @@ def test_no_secret_is_written_anywhere(place: Place, tmp_path: Path) -> None:
         assert "Traceback" not in ran.err
 
 
+@pytest.mark.proof
 @after("run")
 def test_audit_computes_every_summary_anew_however_old(place: Place) -> None:
     for how in ("gone", "another"):
@@ -345,6 +347,7 @@ def test_audit_computes_every_summary_anew_however_old(place: Place) -> None:
     assert place("audit").code == 0
 
 
+@pytest.mark.proof
 def test_audit_finds_no_fault_with_summaries_that_have_expired(place: Place) -> None:
     """Also where `retain` has become longer since, or what expired did so within the slack."""
     place.write_config(POLICIES.replace('"365d"', '"62d"'))
@@ -371,6 +374,7 @@ def test_audit_finds_overflow_of_no_live_bucket(place: Place) -> None:
     assert finding["place"] == 'ticks_more, _id "late"'
 
 
+@pytest.mark.proof
 def test_audit_finds_no_fault_with_overflow_of_a_bucket_that_was_restored_elsewhere(place: Place) -> None:
     place.write_config(POLICIES.replace("\n[policies.iot]", OVERFLOW))
     bucket = place.database.ticks.find_one_and_update({"p.30": {"$exists": True}}, {"$set": {"more": True}})
