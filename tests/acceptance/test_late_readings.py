@@ -291,7 +291,7 @@ def _tries() -> list[Any]:
     ]
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("case", "examples"), _tries())
 def test_summaries_stay_right(
     client: MongoClient[Document],

@@ -12,6 +12,9 @@ from pymongo.collection import Collection
 
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.lease import Lease
+from tests.jobs.altered import alter
+
+RENEW = "bucketwise.jobs.core.lease.Lease._renew_once"
 
 
 def install(at: int, database: str, command: list[str]) -> None:
@@ -22,11 +25,11 @@ def install(at: int, database: str, command: list[str]) -> None:
 
     def insert_many(self: Collection[Any], *given: Any, **named: Any) -> Any:
         if self.name == "other" and next(calls, None) == 0:
-            Lease._renew_once = lambda _: None  # type: ignore[method-assign]  # who sleeps renews nothing
+            alter({RENEW: lambda _: None})  # who sleeps renews nothing
             leases = self.database.client[database]["bucketwise_lease"]
             leases.update_one({"_id": "remodel other"}, {"$set": {"expires_at": datetime.now(UTC)}})
             subprocess.run([sys.executable, "-m", "bucketwise", *command], check=True, capture_output=True)
-            Lease._renew_once = renew  # type: ignore[method-assign]
+            alter({RENEW: renew})
             clock.steady = lambda: steady() + 3600
         return write(self, *given, **named)
 

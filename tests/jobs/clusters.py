@@ -44,8 +44,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, scheme: str = "dask", workers: int = 2, **more: str) -> Iterator[Cluster]:
-    """What they log, they log in full. `more`: of their environment."""
+def cluster(folder: Path, scheme: str = "dask", workers: str = "01", **more: str) -> Iterator[Cluster]:
+    """What they log, they log in full. `workers`: a letter for each. `more`: of their environment."""
     folder.mkdir()
     port, protocol = free_port(), {"dask": "tcp", "tls": "tls"}[scheme]
     environment = {
@@ -72,10 +72,10 @@ def cluster(folder: Path, scheme: str = "dask", workers: int = 2, **more: str) -
         there = [f"{protocol}://127.0.0.1:{port}", "--host", f"{protocol}://127.0.0.1"]
         there += ["--nthreads", "1", "--no-nanny"]
         there += ["--local-directory", str(folder)]
-        started = [start(f"worker {n}", "dask_worker", *there, "--name", f"{n}") for n in range(workers)]
+        started = [start(f"worker {name}", "dask_worker", *there, "--name", name) for name in workers]
         it = Cluster(f"{scheme}://127.0.0.1:{port}", scheduler, started, folder)
         wait_until(
-            lambda: it.logs().count("Registered to:") == workers, "the workers have found no scheduler"
+            lambda: it.logs().count("Registered to:") == len(workers), "the workers have found no scheduler"
         )
         yield it
 

@@ -133,6 +133,7 @@ def test_the_service_needs_no_more(market: Market) -> None:
     assert market.database.ticks.count_documents({}) == 0
 
 
+@pytest.mark.proof
 def test_who_limits_the_lag_may_ask_for_it(market: Market) -> None:
     """Without that right `check` says so, and a run changes nothing."""
     file = market.folder / "bucketwise.toml"
@@ -164,6 +165,7 @@ def test_who_limits_the_lag_may_ask_for_it(market: Market) -> None:
 NEEDED = [(policy, right) for policy, granted in FULL.items() for right in granted]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("policy", "right"),
     [pytest.param(*it, marks=tier(is_first=at == 0, is_proof=True)) for at, it in enumerate(NEEDED)],
@@ -201,6 +203,7 @@ def check_refused(ran: Ran, right: Right) -> None:
     assert "Traceback" not in ran.err and "s3cret" not in ran.out + ran.err
 
 
+@pytest.mark.proof
 def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
     market.allow(FULL["ticks"])
     market.database.ticks.delete_one({"_id": "bad"})
@@ -230,7 +233,7 @@ def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
 HOLD, UNDELETE = rights("hold"), rights("undelete")
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("right", [None, *(it for it in HOLD if it not in rights("read_books"))])
 def test_who_places_holds_needs_these_rights_and_no_others(market: Market, right: Right | None) -> None:
     market.allow([it for it in HOLD if it != right])
@@ -266,6 +269,7 @@ def test_who_lifts_tombstones_needs_no_right_to_place_holds(market: Market) -> N
 PAUSE = rights("pause")
 
 
+@pytest.mark.proof
 def test_who_pauses_policies_needs_these_rights_and_no_others(market: Market) -> None:
     pause = ("pause", "--reason", "why", "-p", "ticks")
     for right in (it for it in PAUSE if it not in rights("read_books")):
@@ -339,7 +343,7 @@ def test_who_remodels_needs_these_rights_and_no_others(market: Market) -> None:
         assert ran.code == 1 and "the user may not" in ran.err, (right, ran)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("right", STREAM)
 def test_without_the_change_stream_late_readings_are_scanned_for(market: Market, right: Right) -> None:
     market.allow([*rights("run"), *(it for it in STREAM if it != right)])
