@@ -7,6 +7,7 @@ import json
 import struct
 import uuid
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ ONLINE = (bad.READING, bad.SLOTS_MORE)
 
 
 class Case:
-    """One policy, and what is bad (all of it, or each so-manieth), odd and sound of its kind."""
+    """One policy, and what is sound of its kind; and all, or each so-manieth, of what is bad or odd."""
 
     def __init__(self, name: str, options: dict[str, Any], to: str, each: int = 1) -> None:
         self.name, self.options, self.to = name, options, to
@@ -38,9 +39,9 @@ class Case:
         self.bad = [it for it in BAD_DOCUMENTS if it.options == options][::each]
         sound = sound_of(self.bad[0])
         if options in ODD:
-            sound += [odd.bucket for odd in odd_documents(self.model)]
+            sound += [odd.bucket for odd in islice(odd_documents(self.model), 0, None, each)]
         if "overflow" in options and options in ODD:
-            sound += [odd.bucket for odd in odd_overflow(self.model)]
+            sound += [odd.bucket for odd in islice(odd_overflow(self.model), 0, None, each)]
         self.sound = [bucket.main for bucket in sound]
         self.broken = [renamed(it.document, number) for number, it in enumerate(self.bad)]
         self.broken_extras = [renamed(more, n) for n, it in enumerate(self.bad) for more in it.extras]
