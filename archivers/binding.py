@@ -191,6 +191,11 @@ class Binding:
             record = self.state.checked.record
             self._markers(self.store).check(record.marker, record.known)
 
+    def check_filled(self) -> None:
+        """Raises HaltedError where the store was emptied, and a copy of it was not."""
+        if self.store is not None:
+            self._markers(self.store).check_filled()
+
     def reason_to_adopt(self) -> str | None:
         """Returns why a run would halt at the archive; None where it would not."""
         self.state.checked = None

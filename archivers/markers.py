@@ -28,7 +28,7 @@ from pymongo.errors import OperationFailure
 from bucketwise.archivers.format.names import DIGITS
 from bucketwise.archivers.records.receipts import CODEC, Receipts, reading
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
-from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
+from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore, StoreError
 from bucketwise.archivers.stores.copied import copies_of, naming
 from bucketwise.buckets.bson.cursor import uuid_of
 from bucketwise.config.errors import HaltedError
@@ -275,6 +275,20 @@ class Markers:
                 "over: bucketwise adopt --reason TEXT"
             )
         return found
+
+    def check_filled(self) -> None:
+        """Raises HaltedError where the store has no marker, and a copy of it has: it was emptied."""
+        store = copies_of(self.store)
+        if store is None or read_marker(self.store) is not None:
+            return
+        for copy in store.copies:
+            with suppress(StoreError):
+                if read_marker(copy.store) is not None:
+                    raise HaltedError(
+                        f"policy {self.policy}: {self.store.url} has no marker {KEY}, and its copy "
+                        f"{copy.name} at {copy.store.url} has one. Nothing was changed. Mount the store, "
+                        "or fill it from the copy with `bucketwise repair`, then run this again"
+                    )
 
     def _check_copies(self, found: str | None) -> None:
         """Raises HaltedError where a copy without which nothing counts is another store."""

@@ -1,6 +1,7 @@
 """Encryption at the client: what a store holds can be read with a key of the policy file alone.
 
-    <policy>/meta/keyring.json   the policy's data key, wrapped by `store.encryption_key`
+    <policy>/meta/keyring.json   the policy's data key, wrapped by `store.encryption_key`, and from which
+                                 commit on everything is encrypted, sealed under it
 
 Every object below a policy's folder is sealed by AES-256-GCM under the data key, with its name as associated
 data, so that none can stand in another's place. Parquet files are encrypted by Parquet's own modular
@@ -145,15 +146,17 @@ def _open(key: bytes, sealed: bytes, associated: bytes, place: str) -> bytes:
 
 
 class Keyring:
-    """The data keys of one policy's folder, unwrapped. The last one encrypts."""
+    """The data keys of one policy's folder, unwrapped. The last one encrypts. `encrypted_from`: the number of
+    the first commit that is encrypted; 0: everything in the folder is."""
 
-    def __init__(self, data_keys: dict[bytes, bytes]) -> None:
+    def __init__(self, data_keys: dict[bytes, bytes], encrypted_from: int) -> None:
         self._data_keys = data_keys
+        self._encrypted_from = encrypted_from
 
     @classmethod
-    def new(cls) -> Keyring:
+    def new(cls, encrypted_from: int) -> Keyring:
         """Returns a keyring with a new data key."""
-        return cls({os.urandom(_ID): os.urandom(32)})
+        return cls({os.urandom(_ID): os.urandom(32)}, encrypted_from)
 
     @classmethod
     def read(cls, data: bytes, keys: EncryptionKeys, place: str) -> Keyring:
@@ -162,16 +165,25 @@ class Keyring:
         try:
             told = json.loads(data)["keys"]
             wrapped = [(bytes.fromhex(it["id"]), dict(it["wrapped"])) for it in told]
+            encrypted_from = base64.b64decode(json.loads(data)["encrypted_from"])
             if not wrapped or any(len(name) != _ID for name, _ in wrapped):
                 raise ValueError
         except (ValueError, LookupError, TypeError):
             raise Corrupt("read", place, "it is no keyring") from None
-        return cls({name: keys.unwrap(it, place) for name, it in wrapped})
+        ring = cls({name: keys.unwrap(it, place) for name, it in wrapped}, 0)
+        ring._encrypted_from = int(ring.open(encrypted_from, _ENCRYPTED_FROM, place))
+        return ring
 
     def written(self, keys: EncryptionKeys) -> bytes:
         """Returns the file, its data keys wrapped by the first key."""
         held = [{"id": name.hex(), "wrapped": keys.wrap(it)} for name, it in self._data_keys.items()]
-        return json.dumps({"format": 1, "keys": held}, indent=1).encode()
+        begins = base64.b64encode(self.seal(b"%d" % self._encrypted_from, _ENCRYPTED_FROM)).decode()
+        return json.dumps({"format": 1, "keys": held, "encrypted_from": begins}, indent=1).encode()
+
+    def refuses(self, key: str) -> bool:
+        """Returns whether the object at a key has to be encrypted."""
+        _, _, name = key.partition(_MANIFESTS)
+        return not self._encrypted_from or (bool(name) and _number_of(name) >= self._encrypted_from)
 
     def __len__(self) -> int:
         return len(self._data_keys)
@@ -209,6 +221,17 @@ class WrappedKeys:
         return keyring.open(base64.b64decode(wrapped), self._associated, self._place)
 
 
+#: What the number in a keyring is sealed as.
+_ENCRYPTED_FROM = "encrypted from"
+_MANIFESTS = "/meta/manifests/"
+
+
+def _number_of(name: str) -> int:
+    """Returns the number of a commit, of the name of its manifest: of one that is none, the largest."""
+    digits = name.partition("_")[0]
+    return int(digits) if digits.isdecimal() else 2**63
+
+
 def is_keyring(data: bytes) -> bool:
     """Returns whether these are the bytes of a keyring, whatever keys open it."""
     try:
@@ -229,7 +252,8 @@ def _is_parquet(key: str) -> bool:
 class EncryptedStore(ForwardingStore):
     """The store behind it, whose objects below the folders of policies are encrypted where there is a key.
 
-    What was written before there was a key is read as it lies."""
+    What was written before there was a key is read as it lies, but for commits from the first encrypted one
+    on, of which the keyring tells: a plain object in their place is damage."""
 
     def __init__(self, store: ObjectStore, keys: Callable[[], EncryptionKeys]) -> None:
         """`keys`: asked for once, when they are needed."""
@@ -237,6 +261,7 @@ class EncryptedStore(ForwardingStore):
         self._find_keys = keys
         self._keys: EncryptionKeys | None = None
         self._rings: dict[str, Keyring] = {}
+        self._plain: set[str] = set()  # folders without a keyring
         self._lock = RLock()
 
     def find_keys(self) -> None:
@@ -295,9 +320,26 @@ class EncryptedStore(ForwardingStore):
     def opened(self, key: str, lying: bytes) -> bytes:
         """Returns the bytes of an object, decrypted, from those that lie there. Raises as `get_bytes`."""
         folder, _, rest = key.partition("/")
-        if _is_parquet(key) or not _is_inside(folder, rest) or not lying.startswith(MAGIC):
+        if _is_parquet(key) or not _is_inside(folder, rest):
+            return lying
+        if not lying.startswith(MAGIC):
+            if self.keys and self._refuses_plain(folder, key):
+                raise Corrupt("read", f"{self.url}/{key}", "it is not encrypted, and what lies beside it is")
             return lying
         return self.keyring(folder).open(lying[len(MAGIC) :], key, f"{self.url}/{key}")
+
+    def _refuses_plain(self, folder: str, key: str) -> bool:
+        with self._lock:
+            if folder not in self._rings and folder not in self._plain:
+                try:
+                    data = self._store.get_sound(keyring_key(folder), is_keyring)
+                except NotFound:
+                    self._plain.add(folder)  # nothing can be told of it
+                else:
+                    place = f"{self.url}/{keyring_key(folder)}"
+                    self._rings[folder] = Keyring.read(data, self.keys, place)
+            ring = self._rings.get(folder)
+        return ring is not None and ring.refuses(key)
 
     def over(self, store: ObjectStore) -> EncryptedStore:
         """Returns another store that is encrypted under the same keys."""
@@ -357,12 +399,20 @@ class EncryptedStore(ForwardingStore):
                     "changed. Restore the file from a backup: nothing can be decrypted without it"
                 ) from None
         with suppress(AlreadyExists):  # another process has made it meanwhile
-            self._store.put_bytes(key, Keyring.new().written(self.keys), if_absent=True)
+            made = Keyring.new(self._next(folder))
+            self._store.put_bytes(key, made.written(self.keys), if_absent=True)
         return Keyring.read(self._store.get_bytes(key), self.keys, place)
+
+    def _next(self, folder: str) -> int:
+        """Returns the number of the next commit in a folder; 0 where nothing lies there."""
+        if next(iter(self._store.list(f"{folder}/")), None) is None:
+            return 0
+        names = (it.key.partition(_MANIFESTS)[2] for it in self._store.list(f"{folder}{_MANIFESTS}"))
+        return max((_number_of(it) for it in names), default=0) + 1
 
     def _is_encrypted(self, folder: str) -> bool:
         """Returns whether the last commit in a folder is encrypted, or the file that says whose it is."""
-        manifests = [it.key for it in self._store.list(f"{folder}/meta/manifests/")]
+        manifests = [it.key for it in self._store.list(f"{folder}{_MANIFESTS}")]
         for key in (f"{folder}/meta/owner.json", *manifests[-1:]):
             with suppress(NotFound):
                 if self._store.get_bytes(key).startswith(MAGIC):

@@ -410,7 +410,9 @@ def is_forgotten(context: ArchiveContext, archive: OfflineArchive) -> bool:
 
 
 def check_adoptable(context: ArchiveContext, archive: OfflineArchive) -> None:
-    """Reads all commits in the store. Raises HaltedError where one is damaged, or foreign."""
+    """Reads all commits in the store. Raises HaltedError where one is damaged, or foreign, or where the store
+    was emptied and a copy was not: what must be there would be read from that."""
+    context.binding.check_filled()
     check_heads(context.receipts, archive, goes_on=True)
     for fault in _unregistered(context, archive).faults:
         raise fault

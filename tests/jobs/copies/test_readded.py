@@ -96,3 +96,14 @@ def test_a_keyring_that_was_left_out_of_a_rekey_is_copied_anew(place: Place) -> 
     copied(place, "b", encryption=encrypted(OTHER))
     assert place("verify", "-p", "ticks").code == 0
     assert files(place.folder / "store").items() <= files(place.folder / "b").items()
+
+
+def test_a_store_that_was_emptied_is_not_taken_over(place: Place) -> None:
+    copied(place, "b")
+    assert place("run", "-p", "ticks").code == 0
+    shutil.rmtree(place.folder / "store")
+    (place.folder / "store").mkdir()
+    before = place.everything()
+    ran = place("adopt", "-p", "ticks", "--reason", "why")
+    assert (ran.code, "bucketwise repair" in ran.err) == (5, True), ran
+    assert place.everything() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -11,6 +12,9 @@ import duckdb
 import pytest
 from bson import encode
 
+from bucketwise.archivers.stores.base import Corrupt
+from bucketwise.archivers.stores.encrypted import EncryptedStore, EncryptionKeys
+from bucketwise.archivers.stores.file import FileStore
 from tests.jobs.place import Place
 from tests.jobs.states import after
 
@@ -156,3 +160,33 @@ def test_what_does_not_go_with_encryption(untouched: Place, more: str, message: 
     ran = place("check")
     place.config.write_text(before)
     assert (ran.code, message in ran.err) == (2, True), ran
+
+
+def test_a_plain_commit_is_damage_behind_the_first_encrypted_one(tmp_path: Path) -> None:
+    """Whatever the database knows; and nothing that is left out of the keyring changes that."""
+
+    def manifest(number: int, folder: str) -> str:
+        return f"{folder}/meta/manifests/{number:010}_x.json"
+
+    plain = FileStore(tmp_path)
+    plain.put_bytes(manifest(1, "mixed"), b"{}")
+    keys = EncryptionKeys(KEY)
+    written = EncryptedStore(plain, lambda: keys)
+    written.put_bytes(manifest(2, "mixed"), b"{}")
+    written.put_bytes("whole/meta/owner.json", b"{}")
+    assert plain.get_bytes(manifest(2, "mixed")).startswith(b"BWE1")
+    for folder in ("mixed", "whole"):
+        plain.put_bytes(manifest(3, folder), b"{}")
+        with pytest.raises(Corrupt, match="it is not encrypted, and what lies beside it is"):
+            EncryptedStore(plain, lambda: keys).get_bytes(manifest(3, folder))
+    assert EncryptedStore(plain, lambda: keys).get_bytes(manifest(1, "mixed")) == b"{}"
+    plain.put_bytes("whole/meta/checkpoints/1_x.json", b"{}")
+    with pytest.raises(Corrupt):
+        EncryptedStore(plain, lambda: keys).get_bytes("whole/meta/checkpoints/1_x.json")
+    assert EncryptedStore(plain, lambda: keys).rekey("whole") == 1
+    ring = json.loads(plain.get_bytes("whole/meta/keyring.json"))
+    others = json.loads(plain.get_bytes("mixed/meta/keyring.json"))["encrypted_from"]
+    for forged in ({**ring, "encrypted_from": others}, {"format": 1, "keys": ring["keys"]}):
+        plain.put_bytes("whole/meta/keyring.json", json.dumps(forged).encode())
+        with pytest.raises(Corrupt):
+            EncryptedStore(plain, lambda: keys).get_bytes(manifest(3, "whole"))
