@@ -10,6 +10,7 @@ import bson
 import numpy as np
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
+from pymongo import ReplaceOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
@@ -220,6 +221,19 @@ def insert_raw(
     if len(documents):
         raw = [RawBSONDocument(document, LOSSLESS) for document in documents]
         target.insert_many(raw, ordered=False, session=session)
+
+
+def replace_raw(
+    database: Database[Document], collection: str, documents: Docs, session: ClientSession
+) -> None:
+    """Replaces those of these documents that are there, by their `_id`s, in a transaction."""
+    target = database.get_collection(collection, codec_options=LOSSLESS)
+    named = zip(documents.raw_ids, documents, strict=True)
+    writes: list[ReplaceOne[Any]] = [
+        ReplaceOne(ids_query([raw_id]), RawBSONDocument(it, LOSSLESS)) for raw_id, it in named
+    ]
+    if writes:
+        target.bulk_write(writes, ordered=False, session=session)
 
 
 def archive_collections(policy: Policy) -> tuple[str, str | None]:

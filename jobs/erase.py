@@ -20,6 +20,7 @@ from rich.text import Text
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.copying.changes import remaining_in_copies
 from bucketwise.archivers.erasing.erasure import (
+    STAYED,
     Erasure,
     ErasureWork,
     check_edges,
@@ -88,13 +89,14 @@ def plan_erasure(
     live = holdings_in(context, source_of(context.policy), erasure)
     for it in chain(live, archived.holdings(erasure)):
         context.check()
-        counts.update({"buckets": len(it.names - counted), it.kind: it.erased})
+        new = it.names.all - counted
+        counts.update({"buckets": len(new), "rewritten": len(new & it.names.rewritten), it.kind: it.erased})
         counts["commits_rewritten"] += it.kind == "archived" and it.erased > 0
-        counted |= it.names
+        counted |= it.names.all
         across += it.across
     counts += count_records(context, erasure)
     counts["summaries"] = sum(len(it) for _, it in summaries_of(context, erasure))
-    check_edges(across)
+    check_edges(erasure, across)
     named = {name: counts[name] for name in COUNTS}
     return ErasureReport(named, list(unreached(archived, erasure)))
 
@@ -140,13 +142,14 @@ def _end(work: ErasureWork, session: ClientSession) -> dict[str, int]:
         "reason": begun.reason,
         "begun": begun.at,
         "erased": counts,
+        "stayed": begun.counts.get(STAYED, 0),
     }
     work.context.deletions.record_event("erase", facts, session)
     work.erasures.end(session)
     return counts
 
 
-_ACROSS = "buckets of the series reach over the edge of the range"
+_ACROSS = "buckets of the series reach over an edge of the range, or have a time that can't be read"
 
 
 _WHAT = {
@@ -182,7 +185,7 @@ def remaining(
     yield from _reported(holdings_in(context, source_of(context.policy), erasure))
     yield from _by_series(context, archived, erasure)
     for policy in others:
-        if set(erasure.series) <= set(policy.series_names) and not policy.sample_series:
+        if set(erasure.series) <= set(policy.series_names):
             theirs = Erasure(policy, erasure.series, erasure.within, "")
             other = replace(context, policy=policy)
             for it in _by_series(other, series_of(other), theirs):
@@ -225,7 +228,8 @@ def count_records(context: ArchiveContext, erasure: Erasure) -> Counter[str]:
     pages = iter(lambda: list(islice(ids, MAX_BUCKETS)), [])
     for name, found in (("pins", context.pins.pages()), ("quarantine", pages)):
         for batch in chain.from_iterable(map(context.source.by_ids, found)):
-            counts[name] += len(erasure.sort(batch).erased)
+            it = erasure.sort(batch)
+            counts[name] += len(it.erased if name == "pins" else it.affected)
     return counts
 
 
@@ -365,9 +369,9 @@ def erase(
     """Erase a series for good.
 
     It goes from its collection, the archive, the summaries, and all that lies beside them. The archive's
-    commits that hold it are rewritten without it. Nothing of it can be restored. With --since and --until
-    only buckets that lie in that range go. At the end everything is searched for the series, and what
-    remains is told. Without --confirm nothing is changed.
+    commits that hold it are rewritten without it, and so are buckets that hold other series as well. Nothing
+    of it can be restored. With --since and --until only what lies in that range goes. At the end everything
+    is searched for the series, and what remains is told. Without --confirm nothing is changed.
     """
     asked = parse_range(since, until)
     policy = one_policy(call)
@@ -432,6 +436,6 @@ JOB = Job(
         'bucketwise erase -p iot --series deviceid=1234 --reason "case 17" --confirm iot',
     ),
     title="Erase",
-    columns=("buckets", "live", "online", "archived", "commits_rewritten", "summaries"),
+    columns=("buckets", "rewritten", "live", "online", "archived", "commits_rewritten", "summaries"),
     reads_departed=True,
 )

@@ -59,6 +59,7 @@ EVENTS = {
     "kept": "deleted by somebody else: the copies count",
     "rekept": "versions beside the archive rewritten by an erasure",
     "restore": "restored: live again",
+    "rewritten": "archived buckets rewritten without a series that was erased",
     "superseded": "kept beside the archive: versions that count no more",
 }
 

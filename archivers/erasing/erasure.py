@@ -12,25 +12,23 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.erasing.buckets import Selected, SeriesInBuckets, in_buckets
 from bucketwise.archivers.records.receipts import Receipts
-from bucketwise.archivers.writes import chunks, id_names, same_id
-from bucketwise.buckets.bson.raw import LOSSLESS, Batch
-from bucketwise.buckets.decoding.decode import decode
-from bucketwise.buckets.fields.selectors import Selector, check_selector, selected
+from bucketwise.archivers.writes import chunks, id_names, replace_raw, same_id
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
+from bucketwise.buckets.fields.selectors import Selector, check_selector
 from bucketwise.buckets.fields.times import TimeRange, as_text
 from bucketwise.buckets.models import model_of
-from bucketwise.buckets.models.series import is_of_series
+from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.context import transaction
@@ -96,14 +94,6 @@ def _is_common(text: str) -> bool:
 _LONGEST = 1000
 
 
-class Selected(NamedTuple):
-    """Indices of a batch: of buckets that go, and of those that hold something beyond the range as well, or
-    whose time can't be read."""
-
-    erased: NDArray[np.int64]
-    across: NDArray[np.int64]
-
-
 @dataclass(frozen=True)
 class Erasure:
     """One series of a policy, in a range. `series` may leave out fields: then all series go that have these
@@ -125,29 +115,14 @@ class Erasure:
         """Returns a matcher that finds the values wherever they occur as text."""
         return TextMatcher(self.series.values())
 
-    def sort(self, batch: Batch) -> Selected:
-        """Returns which buckets of a batch go: those of the series that lie in the range, broken or not."""
-        found = sorted(self._spans(batch))
-        start, end = self.within.start_ms, self.within.end_ms
-        erased = [i for i, first, stop in found if start <= first and stop <= end]
-        touching = [i for i, first, stop in found if first < end and stop > start]
-        across = np.setdiff1d(touching, erased).astype(np.int64)
-        return Selected(np.array(erased, dtype=np.int64), across)
+    @cached_property
+    def buckets(self) -> SeriesInBuckets:
+        """Returns how the series lies in buckets."""
+        return in_buckets(self.policy, self.series, self.within)
 
-    def _spans(self, batch: Batch) -> Iterator[tuple[int, int, int]]:
-        """Yields the buckets of the series, each with [start, end) of what it holds. Where that can't be read
-        it is all of time."""
-        decoded = decode(batch, self.policy)
-        columns, spans = decoded.columns, decoded.spans()
-        is_asked = selected(columns.series, self.policy, self.series)
-        for place in np.flatnonzero(columns.holds(is_asked)).tolist() if len(is_asked) else ():
-            first, last = spans[place].tolist()
-            yield int(decoded.units[place]), first, last + 1
-        ever = TimeRange()
-        for i in np.setdiff1d(np.arange(len(batch)), decoded.units).tolist():
-            if is_of_series(self.policy, batch.main[i], self.series):
-                span = model_of(self.policy).covered_span(batch.main[i])
-                yield (i, *(span or (ever.start_ms, ever.end_ms)))
+    def sort(self, batch: Batch) -> Selected:
+        """Returns which buckets of a batch go, broken or not."""
+        return self.buckets.sort(batch)
 
 
 def check_erasure(erasure: Erasure) -> None:
@@ -166,12 +141,6 @@ def check_erasure(erasure: Erasure) -> None:
             f"policy {name}: {policy.collection} is a native time-series collection, from which MongoDB "
             "deletes by the meta field alone, and not in transactions. Delete the series there with "
             "deleteMany; bucketwise never deletes from such collections. Nothing was changed"
-        )
-    if policy.sample_series:
-        fields = ", ".join(policy.sample_series)
-        raise UsageError(
-            f"policy {name}: its buckets hold samples of several series ({fields}), and a bucket is erased "
-            "whole or not at all. Nothing was changed"
         )
     _check_reason(erasure)
 
@@ -302,14 +271,11 @@ def held_by(holds: Sequence[Hold]) -> str:
     )
 
 
-def check_edges(across: int) -> None:
-    """Raises UsageError if any buckets (`across`: how many) hold something beyond the range as well."""
+def check_edges(erasure: Erasure, across: int) -> None:
+    """Raises UsageError if any buckets (`across`: how many) can't go with this range."""
     if across:
-        raise UsageError(
-            f"--since, --until: {across:,} buckets of the series hold readings inside the range and "
-            "beyond it, or have a time that can't be read, and a bucket is erased whole or not at all. "
-            "Choose a range whose edges lie between buckets, or leave it out. Nothing was changed"
-        )
+        why = erasure.buckets.across
+        raise UsageError(f"--since, --until: {across:,} buckets of the series {why}. Nothing was changed")
 
 
 def _other(begun: BegunErasure, erasure: Erasure) -> str:
@@ -322,9 +288,24 @@ def _other(begun: BegunErasure, erasure: Erasure) -> str:
     )
 
 
-def names_of(buckets: Batch) -> set[int]:
-    """Returns the `id_names` of these buckets, each once."""
-    return set(id_names(buckets).tolist())
+#: Places of an archive, as they are counted; and how many of the buckets there stay, rewritten.
+ARCHIVES, STAYED = ("archived", "online"), "stayed"
+
+
+class BucketNames(NamedTuple):
+    """The `id_names` of buckets that go or are rewritten, and of the latter, each once."""
+
+    all: Set[int] = frozenset()
+    rewritten: Set[int] = frozenset()
+
+    @classmethod
+    def of(cls, batch: Batch, found: Selected) -> BucketNames:
+        """Returns the names of those that were found in a batch."""
+        names = id_names(batch)
+        return cls(set(names[found.affected].tolist()), set(names[found.rewritten].tolist()))
+
+    def __or__(self, other: BucketNames) -> BucketNames:
+        return BucketNames(self.all | other.all, self.rewritten | other.rewritten)
 
 
 @dataclass(frozen=True)
@@ -359,13 +340,15 @@ class ErasureWork:
                 f"policy {name}: {held_by(holds)}. The erasure then goes on where it stopped"
             )
 
-    def take(self, names: set[int], count: int, place: str, session: ClientSession) -> set[int]:
-        """Checks, in the transaction that destroys buckets in a place, that they may go, and counts them.
-        `count`: how many go from that place. `names`: see `names_of`. Returns what is `counted` from the
-        commit of the transaction on."""
+    def take(self, names: BucketNames, found: Selected, place: str, session: ClientSession) -> set[int]:
+        """Checks, in the transaction that destroys what was found in a place, that it may go, and counts it.
+        Returns what is `counted` from the commit of the transaction on."""
         self.check_not_held(session)
-        new = names - self.counted
-        self.erasures.count({"buckets": len(new), place: count}, session)
+        new = set(names.all) - self.counted
+        counts = {"buckets": len(new), "rewritten": len(new & names.rewritten), place: len(found.affected)}
+        if place in ARCHIVES:
+            counts[STAYED] = len(found.rewritten)
+        self.erasures.count(counts, session)
         return new
 
     def count(self, **counts: int) -> None:
@@ -375,12 +358,15 @@ class ErasureWork:
     def forget(self, erased: Batch) -> None:
         """Removes, before archived buckets go, what else refers to the `_id`s of those that are not live:
         pins, records of the quarantine, and overflow that a restore into another collection has put back."""
-        for piece in chunks(erased):
+        for gone in self._not_live(erased):
+            self.transaction(partial(self._forget, gone.main.ids))
+
+    def _not_live(self, archived: Batch) -> Iterator[Batch]:
+        for piece in chunks(archived):
             there = {same_id(it) for it in self.context.source.present(piece.main.ids)}
-            names = enumerate(piece.main.raw_ids)
-            gone = [piece.main.decode_id(i) for i, raw_id in names if same_id(raw_id) not in there]
+            gone = [i for i, raw_id in enumerate(piece.main.raw_ids) if same_id(raw_id) not in there]
             if gone:
-                self.transaction(partial(self._forget, gone))
+                yield piece.take(gone)
 
     def _forget(self, ids: list[object], session: ClientSession) -> None:
         self.check_not_held(session)
@@ -390,8 +376,26 @@ class ErasureWork:
             extra = self.context.database.get_collection(overflow.collection, codec_options=LOSSLESS)
             extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session)
 
+    def rewrite_restored(self, archived: Batch) -> None:
+        """Rewrites, before archived buckets are, the overflow that a restore into another collection has put
+        back of those that are not live."""
+        if self.context.policy.overflow is not None:
+            for gone in self._not_live(archived):
+                self.transaction(partial(self._rewrite_overflow, gone.main))
+
+    def _rewrite_overflow(self, buckets: Docs, session: ClientSession) -> None:
+        self.check_not_held(session)
+        context, overflow = self.context, self.context.policy.overflow
+        assert overflow is not None
+        there = Source(context.database, context.policy, session=session).with_overflow(buckets)
+        replace_raw(context.database, overflow.collection, self.erasure.buckets.rest(there).extra, session)
+
     def release(self, ids: list[object], session: ClientSession) -> None:
         """Removes the pins of these `_id`s, and their records of the quarantine."""
         pins = self.context.pins.release(ids, session)
-        broken = self.quarantine.drop(ids, session)
-        self.erasures.count({"pins": pins, "quarantine": broken}, session)
+        self.erasures.count({"pins": pins}, session)
+        self.drop_quarantine(ids, session)
+
+    def drop_quarantine(self, ids: list[object], session: ClientSession) -> None:
+        """Removes the records of the quarantine of these `_id`s."""
+        self.erasures.count({"quarantine": self.quarantine.drop(ids, session)}, session)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import bson
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.erasing.erasure import Erasure, ErasureWork
+from bucketwise.archivers.erasing.erasure import BucketNames, Erasure, ErasureWork
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.raw import TOLERANT, Docs
 from bucketwise.config.policies import Policy
 
-#: The counts. `buckets`: each once, wherever copies of it lay.
+#: The counts. `buckets`: each once, wherever copies of it lay; `rewritten`: of these, which hold other series
+#: as well, and stay without this one.
 COUNTS = (
-    "buckets", "live", "online", "archived", "versions", "set_aside", "commits_rewritten", "summaries",
-    "pins", "quarantine",
+    "buckets", "rewritten", "live", "online", "archived", "versions", "set_aside", "commits_rewritten",
+    "summaries", "pins", "quarantine",
 )  # fmt: skip
 
 
@@ -113,15 +114,14 @@ def _is_of_another(document: dict[str, object], policy: Policy) -> bool:
 
 
 class PlaceHolding(NamedTuple):
-    """The contents of a place, or of a part of it, of the series: how much goes, and how many buckets reach
-    over the edge of the range. `kind`: the name of its count. `names`: of the buckets that go, see
-    `names_of`."""
+    """The contents of a place, or of a part of it, of the series: how many buckets go, or are rewritten, and
+    how many the range cuts. `kind`: the name of its count."""
 
     kind: str
     place: str
     erased: int
     across: int = 0
-    names: Set[int] = frozenset()
+    names: BucketNames = BucketNames()
     is_readable: bool = True
 
 

@@ -13,7 +13,8 @@ import bson
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.erasing.erasure import Erasure, ErasureWork, Selected, names_of
+from bucketwise.archivers.erasing.buckets import Selected
+from bucketwise.archivers.erasing.erasure import BucketNames, Erasure, ErasureWork
 from bucketwise.archivers.erasing.kind import PlaceHolding, Remaining, TextSearch, decoded_from, unpacked
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest
@@ -38,29 +39,33 @@ class AffectedCommit(NamedTuple):
 
     manifest: Manifest
     found: Selected  # by positions in the commit
-    names: set[int]  # of those that go, see `names_of`
+    names: BucketNames
 
 
 def commits_of(
-    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = lambda _to_erase: None
+    archive: OfflineArchive,
+    erasure: Erasure,
+    visit: Callable[[Batch, Selected], None] = lambda _batch, _found: None,
 ) -> Iterator[AffectedCommit]:
     """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
-    called with the buckets that go, section by section, since they may not fit into memory together."""
+    called with the buckets of each section, and what becomes of them, since they may not fit into memory
+    together."""
     within = erasure.within
     for manifest in archive.manifests(within.start_ms, within.end_ms):
         which = manifest.sections_with(erasure.policy, [erasure.series])
         if any(which):
-            erased, across, names = list[int](), list[int](), set[int]()
+            parts, names = list[Selected](), BucketNames()
             for held in archive.sections(manifest, which):
                 found = erasure.sort(held.batch)
-                erased += held.positions[found.erased].tolist()
-                across += held.positions[found.across].tolist()
-                leaving = held.batch.take(found.erased)
-                names |= names_of(leaving)
-                visit(leaving)
-            if erased or across:
-                found = Selected(*(np.array(it, dtype=np.int64) for it in (erased, across)))
-                yield AffectedCommit(manifest, found, names)
+                parts.append(Selected(*(held.positions[it] for it in found)))
+                names |= BucketNames.of(held.batch, found)
+                visit(held.batch, found)
+            whole = Selected(*(np.concatenate([*it, _NONE]) for it in zip(*parts, strict=True)))
+            if len(whole.affected) or len(whole.across):
+                yield AffectedCommit(manifest, whole, names)
+
+
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 class CommitEraser:
@@ -74,27 +79,29 @@ class CommitEraser:
     def run(self) -> None:
         """Rewrites all commits that hold something of the series; drops those that hold nothing else."""
         for held in commits_of(self._archive, self._work.erasure, self._forget):
-            if len(held.found.erased):
+            if len(held.found.affected):
                 self._rewrite(held)
 
-    def _forget(self, erased: Batch) -> None:
+    def _forget(self, buckets: Batch, found: Selected) -> None:
         self._work.context.check()
-        if len(erased):
+        if len(found.affected):
             self._work.check_not_held()  # and in the transactions again: one may be placed meanwhile
-            self._work.forget(erased)
+            self._work.forget(buckets.take(found.erased))
+            self._work.rewrite_restored(buckets.take(found.rewritten))
 
     def _rewrite(self, held: AffectedCommit) -> None:
-        work, manifest, count = self._work, held.manifest, len(held.found.erased)
+        work, manifest, count = self._work, held.manifest, len(held.found.affected)
         noted = set[int]()
 
         def record(session: ClientSession) -> None:
             nonlocal noted
-            noted = work.take(held.names, count, "archived", session)
+            noted = work.take(held.names, held.found, "archived", session)
             work.erasures.count({"commits_rewritten": 1}, session)
 
         maker = Maker(manifest.database, work.context.fence, work.context.now, manifest.timeseries)
         registry = CommitRegistry(self._run, self._archive, maker)
-        successor = registry.erase(manifest, held.found.erased.tolist(), record)
+        rest = work.erasure.buckets.rest
+        successor = registry.erase(manifest, held.found.erased.tolist(), rest, record)
         if successor is not None:
             KnownCopies(self._run).note_merged(self._archive, successor)
         work.counted.update(noted)
@@ -117,28 +124,28 @@ def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
     that somebody has planted stays, and the search reports it."""
     kept = Superseded(archive)
     for file, left, found in list(superseded_files_of(kept, work.erasure)):
-        if len(found.erased) and kept.may_change(file):
+        if len(found.affected) and kept.may_change(file):
             work.context.check()
             work.check_not_held()
             staying = np.setdiff1d(np.arange(len(left.batch)), found.erased)
             added = list[str]()
             if len(staying):
                 places = [left.positions[i] for i in staying]
-                batch = left.batch.take(staying)
+                batch = work.erasure.buckets.rest(left.batch.take(staying))
                 added.append(kept.put(file.commit.name, batch, places, work.context.fence))
             facts = file.commit.name, file.sha256, added
             work.transaction(partial(record_rekept, work.context.deletions, *facts))
             archive.store.delete([file.key])
-            work.count(versions=len(found.erased))
+            work.count(versions=len(found.affected))
 
 
 class RemovedFile(NamedTuple):
-    """A file of what was taken out of a commit: the documents in it, and which of them go. None: it can't be
-    read."""
+    """A file of what was taken out of a commit: how many of its documents go or are rewritten, and the
+    documents that stay, as they are then. None: it can't be read."""
 
     key: str
-    documents: Docs | None
-    erased: list[int]
+    affected: int
+    staying: Docs | None
 
 
 def removed_files_of(store: ObjectStore, erasure: Erasure) -> Iterator[RemovedFile]:
@@ -152,34 +159,41 @@ def removed_files_of(store: ObjectStore, erasure: Erasure) -> Iterator[RemovedFi
         try:
             documents = Docs.split(store.get_bytes(found.key))
         except ValueError:
-            yield RemovedFile(found.key, None, [])
+            yield RemovedFile(found.key, 0, None)
             continue
-        if erased := _to_erase(documents, erasure):
-            yield RemovedFile(found.key, documents, erased)
+        staying = _without(documents, erasure)
+        if affected := sum(staying.get(i) != it for i, it in enumerate(documents)):
+            yield RemovedFile(found.key, affected, Docs.of(list(staying.values())))
 
 
-def _to_erase(documents: Docs, erasure: Erasure) -> list[int]:
-    erased: list[int] = erasure.sort(Batch.of(documents)).erased.tolist()
-    overflow = erasure.policy.overflow
-    if overflow is not None:
-        names = {same_id(documents.raw_id(i)) for i in erased}
+def _without(documents: Docs, erasure: Erasure) -> dict[int, bytes]:
+    """Returns the documents that stay, as they are then, by their places."""
+    main, extra = np.arange(len(documents)), list[tuple[int, int]]()
+    if (overflow := erasure.policy.overflow) is not None:
+        names = {same_id(raw_id): i for i, raw_id in enumerate(documents.raw_ids)}
         refers_to = [same_id(first_at(it, split(overflow.ref_field))) for it in documents]
-        erased = sorted({*erased, *(i for i, name in enumerate(refers_to) if name and name in names)})
-    return erased
+        extra = sorted((names[it], i) for i, it in enumerate(refers_to) if it in names)
+        main = np.setdiff1d(main, [i for _, i in extra])
+    owner = np.searchsorted(main, [i for i, _ in extra]).astype(np.int32)
+    more = [i for _, i in extra]
+    buckets = Batch(documents.take(main), documents.take(more), owner)
+    erased, rest = erasure.sort(buckets).erased, erasure.buckets.rest(buckets)
+    gone = {*main[erased].tolist(), *(i for i, of in zip(more, owner, strict=True) if of in erased)}
+    whole = {**dict(zip(main.tolist(), rest.main, strict=True)), **dict(zip(more, rest.extra, strict=True))}
+    return {i: whole[i] for i in sorted(whole.keys() - gone)}
 
 
 def erase_removed(work: ErasureWork, archive: OfflineArchive) -> None:
     """Rewrites the files under `superseded/`, or deletes them where nothing stays."""
     for file in list(removed_files_of(archive.store, work.erasure)):
-        if file.documents is not None:
+        if file.staying is not None:
             work.context.check()
             work.check_not_held()
-            staying = np.setdiff1d(np.arange(len(file.documents)), file.erased)
-            if len(staying):
-                archive.chain.put(file.key, file.documents.take(staying).data)
+            if len(file.staying):
+                archive.chain.put(file.key, file.staying.data)
             else:
                 archive.store.delete([file.key])
-            work.count(set_aside=len(file.erased))
+            work.count(set_aside=file.affected)
 
 
 _NO_COMMIT = "the file belongs to no commit, and may hold the series: look at it, and delete it"
@@ -215,12 +229,13 @@ class OfflineSeries:
         archive, url = self.archive, self.archive.store.url
         for it in commits_of(archive, erasure):
             place, found = archive.place(it.manifest.name), it.found
-            yield PlaceHolding("archived", place, len(found.erased), len(found.across), it.names)
+            counts = len(found.affected), len(found.across)
+            yield PlaceHolding("archived", place, *counts, it.names)
         for file, _, found in superseded_files_of(Superseded(archive), erasure):
-            yield PlaceHolding("versions", f"{url}/{file.key}", len(found.erased))
+            yield PlaceHolding("versions", f"{url}/{file.key}", len(found.affected))
         for aside in removed_files_of(archive.store, erasure):
-            place, is_readable = f"{url}/{aside.key}", aside.documents is not None
-            yield PlaceHolding("set_aside", place, len(aside.erased), is_readable=is_readable)
+            place, is_readable = f"{url}/{aside.key}", aside.staying is not None
+            yield PlaceHolding("set_aside", place, aside.affected, is_readable=is_readable)
 
     def erase(self, work: ErasureWork) -> None:
         """Rewrites commits without the series, and files beside them."""

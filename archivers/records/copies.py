@@ -18,7 +18,16 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
-from bucketwise.archivers.records.deletions import COLLECTIONS, KEPT, SUPERSEDED, Deletions, unpacked_names
+from bucketwise.archivers.records.deletions import (
+    COLLECTIONS,
+    KEPT,
+    OF_COPIES,
+    REWRITTEN,
+    SUPERSEDED,
+    Deletions,
+    facts_of_archived,
+    unpacked_names,
+)
 from bucketwise.archivers.records.pins import SIZE
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import AS_QUERIED, CODEC, MERGING, Receipts
@@ -35,7 +44,7 @@ Document = dict[str, Any]
 GONE = "gone"
 _REMEDY = "Restore it from a backup of the collection, or find out who changed it"
 _PAGE = 1000
-_OF_COPIES = ("kind", "sequence", "ids", "fingerprints", "versions", "held_by", "first", "last")
+_FIELDS = ("kind", "sequence", "ids", "fingerprints", "versions", "held_by", "first", "last")
 
 
 def marks(policy: Policy, batch: Batch) -> list[bytes]:
@@ -66,6 +75,24 @@ def record_gone(
         digests = b"".join(_digest(same_id(it)) for it in ids)
         facts = {"collection": target, "buckets": len(ids), "digests": Binary(digests), **(heads or {})}
         deletions.record_event(GONE, facts, session)
+
+
+def record_rewritten(deletions: Deletions, policy: Policy, copies: Batch, session: ClientSession) -> None:
+    """Records, in the transaction that rewrites archived buckets whose originals are gone, what they are from
+    then on."""
+    if len(copies):
+        facts = facts_of_archived(copies.main.ids, copies, decode(copies, policy).spans())
+        deletions.record_of_copies(REWRITTEN, {"buckets": len(copies), **facts}, session)
+
+
+def note_marks(receipts: Receipts, policy: Policy, copies: Batch, state: str, session: ClientSession) -> None:
+    """Notes in the receipts of a state that name these buckets what copies of them are from then on, in the
+    transaction that rewrites them."""
+    named = {name for name, _ in receipts.open(copies.main.ids, state, session).values()}
+    for name, receipt in receipts.get_all(named, session).items() if named else ():
+        if recorded := receipt.get("fingerprints"):
+            marked = Binary(bytes(recorded) + packed_marks(policy, copies))
+            receipts.update(name, {"$set": {"fingerprints": marked}}, session)
 
 
 def _digest(name: bytes) -> bytes:
@@ -136,7 +163,7 @@ class CopyReceipts:
         the error."""
         unlike = dict[int, DamagedError]()
         names = [same_id(raw_id) for raw_id in batch.main.raw_ids]
-        said = self._said(batch, names, ["delete", KEPT])
+        said = self._said(batch, names, OF_COPIES)
         for i, mark in enumerate(marks(self._policy, batch)):
             found = said.get(names[i])
             if found is None:
@@ -155,7 +182,7 @@ class CopyReceipts:
         """Returns which archived buckets of a batch no receipt names."""
         return [i for i, error in self.mismatches(batch).items() if error.code == "copy-unknown"]
 
-    def _said(self, batch: Batch, names: Collection[bytes], kinds: list[str]) -> dict[bytes, _Said]:
+    def _said(self, batch: Batch, names: Collection[bytes], kinds: Sequence[str]) -> dict[bytes, _Said]:
         wanted, said = set(names), dict[bytes, _Said]()
         decoded = decode(batch, self._policy)
         spans = decoded.spans() if len(decoded.units) == len(batch) else None  # one that is broken has none
@@ -185,7 +212,7 @@ class CopyReceipts:
         if not found:
             return
         batch = Batch.concat([it.bucket for it in found])
-        said = self._said(batch, {it.name for it in found}, ["delete", KEPT, SUPERSEDED])
+        said = self._said(batch, {it.name for it in found}, [*OF_COPIES, SUPERSEDED])
         waiting = self._waiting(batch, MERGING)
         for it, mark in zip(found, marks(self._policy, batch), strict=True):
             told = said.get(it.name, _Said())
@@ -223,7 +250,7 @@ class CopyReceipts:
         compared; others that are there are compared as well, since they may have lost their time."""
         archived, live = archived_source(self._database, self._policy), Source(self._database, self._policy)
         erased = self._erased_unnamed()
-        for receipt in self._naming(["delete", KEPT], first_ms, last_ms):
+        for receipt in self._naming(OF_COPIES, first_ms, last_ms):
             packed = bson.decode(zlib.decompress(receipt["ids"]), codec_options=AS_QUERIED)
             ids = dict(zip(unpacked_names(receipt["ids"]), packed["ids"], strict=True))
             absent = self._absent(archived, ids)
@@ -269,18 +296,18 @@ class CopyReceipts:
                 for at in range(0, len(later["digests"]), SIZE):
                     absent.pop(digests.get(later["digests"][at : at + SIZE], b""), None)
 
-    def _naming(self, kinds: list[str], first: Any, last: Any) -> Iterator[Document]:
+    def _naming(self, kinds: Sequence[str], first: Any, last: Any) -> Iterator[Document]:
         """Yields receipts of a time that name `_id`s, the newest delete first. Raises DamagedError where one
         is not as it was written."""
         first, last = (as_date(it) if isinstance(it, int) else it for it in (first, last))
         query = {
             "_id.policy": self._receipts.policy,
-            "kind": {"$in": kinds},
+            "kind": {"$in": list(kinds)},
             "ids": {"$exists": True},
             "first": {"$lte": last},
             "last": {"$gte": first},
         }
-        fields = dict.fromkeys(_OF_COPIES, 1) if self._keys is None else None
+        fields = dict.fromkeys(_FIELDS, 1) if self._keys is None else None
         there = self._receipts.collection.with_options(codec_options=CODEC)
         for receipt in there.find(query, fields, session=self._session).sort("_id", DESCENDING):
             is_sealed = (

@@ -47,6 +47,10 @@ Document = dict[str, Any]
 _LEGIBLE = CODEC.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 #: Kind of the receipts of copies whose originals somebody else has deleted.
 KEPT = "kept"
+#: Kind of the receipts of archived buckets out of which the samples of a series were erased.
+REWRITTEN = "rewritten"
+#: Kinds of the receipts that name copies in an online archive, as they have to be there.
+OF_COPIES = ("delete", KEPT, REWRITTEN)
 #: Kind of the receipts of versions in an online archive's collection of versions that count no more.
 SUPERSEDED = "superseded"
 #: Kind of the receipts of buckets of an online archive that are live again.
@@ -246,7 +250,7 @@ def archived_before(
     buckets from first to last that were copied to an online archive, and whose originals are gone."""
     query = {
         "_id.policy": receipts.policy,
-        "kind": {"$in": ["delete", KEPT]},
+        "kind": {"$in": OF_COPIES},
         "fingerprints": {"$exists": True},
         "first": {"$lte": as_date(last_ms)},
         "last": {"$gte": as_date(first_ms)},

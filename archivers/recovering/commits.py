@@ -36,6 +36,10 @@ from bucketwise.config.errors import HaltedError
 from bucketwise.rollups.context import transaction
 
 
+def _as_they_are(buckets: Batch) -> Batch:
+    return buckets
+
+
 class CommitRegistry:
     """The commit registry of one run. It writes in transactions that fail once the run has lost its lease."""
 
@@ -128,20 +132,26 @@ class CommitRegistry:
                 places = held.positions[staying].tolist()
                 taken = held.batch.take(staying)
                 versions.append(aside.put(manifest.commit, taken, places, self._work.fence))
-        return self._rewrite(manifest, leaving, lambda _session: None, tuple(versions))
+        return self._rewrite(manifest, leaving, _as_they_are, lambda _session: None, tuple(versions))
 
     def erase(
-        self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
+        self,
+        manifest: Manifest,
+        leaving: Sequence[int],
+        rest: Callable[[Batch], Batch],
+        record: Callable[[ClientSession], None],
     ) -> Manifest | None:
         """Takes buckets out of a commit as `amend` does, and keeps nothing of them: the files of the old
-        commit and of those that it had taken over go at once. `record` is part of the transaction."""
+        commit and of those that it had taken over go at once. `rest` makes of the others what they are to
+        be. `record` is part of the transaction."""
         self._drop_what_it_replaced(manifest)
-        return self._rewrite(manifest, leaving, record)
+        return self._rewrite(manifest, leaving, rest, record)
 
     def _rewrite(
         self,
         manifest: Manifest,
         leaving: Sequence[int],
+        rest: Callable[[Batch], Batch],
         record: Callable[[ClientSession], None],
         versions: tuple[str, ...] = (),
     ) -> Manifest | None:
@@ -153,7 +163,7 @@ class CommitRegistry:
                 replaced = Replaced.by_sections([manifest], origins)
             replaced = replaced._replace(versions=versions)
             read = archive.buckets_at(manifest, staying)
-            bucket_sets = (BucketSet(it.batch, policy) for it in read)  # as they were archived
+            bucket_sets = (BucketSet(rest(it.batch), policy) for it in read)  # as they were archived
             copy = archive.copy(bucket_sets, manifest.series_types, self._maker, self._work.check, replaced)
             successor = self._succeed(copy, len(staying))
 

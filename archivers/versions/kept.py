@@ -119,13 +119,12 @@ class KeptVersions:
             self._collection.bulk_write(writes, session=session)
         return superseded
 
-    def all(self) -> Iterator[tuple[list[bytes], Batch]]:
-        """Yields all versions of all buckets, each with its documents in the collection and the bucket that
-        they hold."""
+    def all(self) -> Iterator[tuple[list[bytes], KeptVersion]]:
+        """Yields all versions of all buckets, each with the `_id`s of its documents in the collection."""
         found = self._collection.find().sort("_id")
         for _, parts in itertools.groupby(found, key=_version_of):
             some = list(parts)
-            yield [bytes(it["_id"].raw) for it in some], next(_versions(some)).bucket
+            yield [bytes(it["_id"].raw) for it in some], next(_versions(some))
 
     def erase(self, identities: Sequence[bytes], session: ClientSession) -> None:
         """Deletes documents by the BSON of their `_id`s."""

@@ -67,13 +67,20 @@ def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:
     return found[0] if len(found) == 1 else {"$or": found}
 
 
+#: Flags of buckets that have no overflow.
+_NO_FLAGS = [False, 0, None]
+
+
 def _stored_query(policy: Policy, selector: Selector) -> dict[str, Any]:
-    found = {}
+    found, inside = dict[str, Any](), dict[str, Any]()
     for name, text in selector.items():
         if (named := candidates(text)) is not None:
             may_lack = name in policy.default_series and series_text(policy.default_series[name]) == text
-            found[policy.stored_series[name]] = {"$in": [*named, *([None] if may_lack else [])]}
-    return found
+            values = {"$in": [*named, *([None] if may_lack else [])]}
+            (inside if name in policy.sample_series else found)[policy.stored_series[name]] = values
+    if inside and policy.overflow is not None:  # the samples may lie there
+        return {**found, "$or": [inside, {policy.overflow.flag_field: {"$nin": _NO_FLAGS}}]}
+    return found | inside
 
 
 def series_query(policy: Policy, series: Series) -> dict[str, Any]:

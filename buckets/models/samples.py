@@ -199,6 +199,14 @@ class SamplesModel(BucketModel[SamplesPolicy]):
             found = (self.own_form.milliseconds(it) for it in [value])
         return [it for it in found if it is not None]
 
+    def sample_ms(self, sample: object, start: int | None) -> int | None:
+        """Returns the time of a sample, as pymongo gives that, in milliseconds; None where it has none.
+        `start`: of its bucket."""
+        form, told = self.reading_form, self.samples.time_of(sample)
+        if not isinstance(form, ElapsedForm):
+            return form.milliseconds(told)
+        return next(iter(form.after(start, [told])), None) if start is not None else None
+
     # Queries
 
     def range_query(self, form: TimeForm, start_ms: int, end_ms: int) -> Document:

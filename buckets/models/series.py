@@ -256,14 +256,19 @@ def _canonical(name: str, value: Any) -> Any:
 def is_of_series(policy: Policy, document: bytes, selector: Selector) -> bool:
     """Returns whether a bucket is of the series asked for. One whose series lie in its samples may be."""
     return all(
-        name in policy.sample_series or _text(policy, document, name) == text
+        name in policy.sample_series or series_text_at(policy, name, _stored(policy, document, name)) == text
         for name, text in selector.items()
     )
 
 
-def _text(policy: Policy, document: bytes, name: str) -> str:
-    """Returns the text of a field as series have it: whole numbers are ints, whatever their BSON type."""
-    value = as_queried(first_at(document, split(policy.stored_series[name])))
+def _stored(policy: Policy, document: bytes, name: str) -> bytes:
+    return first_at(document, split(policy.stored_series[name]))
+
+
+def series_text_at(policy: Policy, name: str, raw: bytes) -> str:
+    """Returns the text of a series field as series have it: whole numbers are ints, whatever their BSON type.
+    `raw`: as `first_at` gives the value; empty where there is none."""
+    value = as_queried(raw)
     if value is None:
         value = policy.default_series.get(name)
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**63

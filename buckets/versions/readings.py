@@ -404,12 +404,13 @@ class BucketReadings:
         span = self._readings(index, is_own=is_own)
         return int(span.stop - span.start)
 
-    def sum(self, index: int, name: str, *, is_own: bool) -> float:
-        """Returns the sum of the finite values of a field."""
+    def sum(self, index: int, name: str, *, is_own: bool, is_finite: bool = True) -> float:
+        """Returns the sum of the values of a field, NaN and infinities left out or not."""
         columns = (self.own if is_own else self.whole).columns
         span = self._readings(index, is_own=is_own)
-        finite = columns.kinds[name][span] == ValueKind.FINITE
-        return rounded_sum(columns.values[name][span][finite].tolist())
+        kinds, values = columns.kinds[name][span], columns.values[name][span]
+        finite = rounded_sum(values[kinds == ValueKind.FINITE].tolist())
+        return finite if is_finite else sum(values[kinds == ValueKind.NONFINITE].tolist(), finite)
 
     def _readings(self, index: int, *, is_own: bool) -> slice:
         decoded, at = (self.own, self._own_at) if is_own else (self.whole, self._whole_at)

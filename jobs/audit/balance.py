@@ -17,7 +17,17 @@ Body = dict[str, Any]
 #: So many commits, runs and proofs are listed, the newest first; events are few.
 MOST = 30
 #: Kinds of receipts of what runs do by themselves, day by day.
-_ROUTINE = ("delete", "expire", "tombstones", "collections", "rekept", "superseded", "emptied", "gone")
+_ROUTINE = (
+    "delete",
+    "expire",
+    "tombstones",
+    "collections",
+    "rekept",
+    "rewritten",
+    "superseded",
+    "emptied",
+    "gone",
+)
 #: Verbs in the ledger that prove an archive.
 _PROOFS = ("drill", *LOOKS)
 
@@ -95,8 +105,8 @@ class Told:
         if receipt["kind"] not in _ROUTINE:
             self.events.append(event_body(receipt))
         if receipt["kind"] == "erase":
-            erased = receipt.get("erased", {})
-            self.erased += erased.get("archived", 0) + erased.get("online", 0)
+            erased, stayed = receipt.get("erased", {}), receipt.get("stayed", 0)
+            self.erased += erased.get("archived", 0) + erased.get("online", 0) - stayed
         elif receipt["kind"] == "expire":
             self.ended += receipt.get("buckets", 0)
 

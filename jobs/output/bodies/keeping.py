@@ -51,6 +51,7 @@ class Erase(TypedDict):
 
     dry_run: bool
     buckets: int
+    rewritten: int
     live: int
     online: int
     archived: int

@@ -226,8 +226,8 @@ def test_an_erasure_reads_the_sections_of_its_series(prepared: States) -> None:
     erasure = Erasure(cycle.policy, {"symbol": "S4"}, EVER, "")
     store = opened(cycle)
     archive = cycle.context().offline()
-    (held,) = commits_of(archive, erasure, lambda going: seen.append(len(going)))
-    assert (len(held.found.erased), len(held.names), seen) == (3, 3, [3])
+    (held,) = commits_of(archive, erasure, lambda _, found: seen.append(len(found.erased)))
+    assert (len(held.found.erased), len(held.names.all), seen) == (3, 3, [3])
     assert len(store.parts) == 1
 
 

@@ -427,3 +427,90 @@ def test_values_that_are_no_series_are_erased_too(place: Place, value: object, t
     ran = erase(place, "--confirm", "ticks", series=told)
     assert (ran.code, ran.policy("ticks")["buckets"]) == (0, 1), ran
     assert place.database.ticks.count_documents({"symbol": value}) == 0
+
+
+SHARED = """
+[policies.gateways]
+collection = "gateways"
+model = "samples"
+samples_field = "held"
+sample_time_field = "at"
+start_field = "first"
+end_field = "last"
+count_field = "n"
+sum_fields = {t = "total"}
+series_fields = ["held.*.who"]
+value_fields = ["t"]
+[policies.gateways.rollup]
+hourly = "gateways_hourly"
+daily = "gateways_daily"
+[policies.gateways.values.t]
+kind = "counter"
+[policies.gateways.archive]
+after = "30d"
+grace = "5d"
+"""
+
+
+def gateways(place: Place, first: int, last: int) -> None:
+    """A bucket an hour with the samples of three, the secret one among them."""
+    for hour in range(first, last):
+        start = START + hour * 60 * MINUTE
+        held: list[dict[str, Any]] = [
+            {"at": start + at * MINUTE, "who": who, "t": hour * 3 + at / 8}
+            for at, who in enumerate(("Anna", SECRET, "Bert", SECRET))
+        ]
+        body = {"first": start, "last": held[-1]["at"], "n": 4, "total": sum(it["t"] for it in held)}
+        place.database.gateways.insert_one({"_id": hour, **body, "held": held})
+
+
+@pytest.mark.in_turn(1)
+@pytest.mark.parametrize("to", ['to = "offline"', 'to = "online"\ncollection = "gateways_archive"'])
+def test_buckets_of_several_series_stay_without_it(place: Place, to: str) -> None:
+    """Live ones, copies that wait, archived ones, versions beside them, restored ones; a hold on another
+    series doesn't matter."""
+    place.write_config(POLICIES + SHARED + to)
+    gateways(place, 0, 40)
+    mine = ("-p", "gateways")
+    assert place("run", *mine, now="2018-08-01T00:00:00Z").code == 0  # copies
+    added = {"at": START + 10 * MINUTE, "who": "Anna", "t": 1.0}
+    place.database.gateways.update_one({"_id": 1}, {"$pop": {"held": -1}, "$inc": {"n": -1, "total": -3.0}})
+    assert place("run", *mine, now="2018-08-05T00:00:00Z").code in (0, 3)
+    assert place("run", *mine, now="2018-08-12T00:00:00Z").code in (0, 3)
+    given = ("--series", "who=Anna", "--until", "2018-06-30T04:00:00Z", "--to", "gateways", "--yes")
+    assert place("restore", *mine, *given).code == 0
+    late = {"_id": 3, "first": START + 180 * MINUTE, "last": START + 190 * MINUTE, "n": 1, "total": 1.0}
+    place.database.gateways.replace_one(
+        {"_id": 3}, {**late, "held": [{**added, "at": late["last"]}]}, upsert=True
+    )
+    assert place("run", *mine, now="2018-08-13T00:00:00Z").code in (0, 3)
+    gateways(place, 40, 44)
+    assert place("run", *mine, now="2018-08-14T00:00:00Z").code in (0, 3)
+    hold = ("hold", "add", "case-9", *mine, "--series", "who=Bert", "--reason", "a court")
+    assert place(*hold).code == 0
+    before = summaries(place, "gateways_hourly"), summaries(place, "gateways_daily")
+    dry = place("erase", *mine, "--series", f"who={SECRET}", *CASE, "--json")
+    assert dry.code == 0, dry
+    ran = place("erase", *mine, "--series", f"who={SECRET}", *CASE, "--json", "--confirm", "gateways")
+    assert ran.code == 0, ran
+    planned, body = dry.policy("gateways"), ran.policy("gateways")
+    numbers = {name: it for name, it in body.items() if isinstance(it, int) and name != "dry_run"}
+    assert numbers == {name: planned[name] for name in numbers}
+    assert body["rewritten"] == body["buckets"] >= 43
+    assert (summaries(place, "gateways_hourly"), summaries(place, "gateways_daily")) == before
+    assert in_files(place.folder / "store", SECRET) == []
+    assert not [it for it in in_database(place.database, SECRET) if "gateways" in it or "bucketwise" in it]
+    for verb in ("run", "verify", "audit", "run"):
+        again = place(verb, *mine)
+        assert again.code == 0, (verb, again)
+    assert (summaries(place, "gateways_hourly"), summaries(place, "gateways_daily")) == before
+    assert place("unpin", *mine).code == 0
+    assert place("run", *mine, now="2018-09-20T00:00:00Z").code == 0
+    assert place("audit", *mine, now="2018-09-20T00:00:00Z").code == 0
+    assert place.database.gateways.count_documents({}) == 0
+    place("restore", *mine, "--to", "back", "--json")
+    back = {it["_id"]: it for it in place.database.back.find()}
+    assert sorted(back) == list(range(44))
+    for hour, it in back.items():
+        assert it["n"] == len(it["held"]) and it["total"] == sum(one["t"] for one in it["held"]), hour
+    assert back[7]["first"] == START.replace(tzinfo=None) + 7 * 60 * MINUTE
