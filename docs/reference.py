@@ -9,7 +9,7 @@ from typing import Any
 from bucketwise.config.schema import policy_file_schema
 from bucketwise.jobs.cli import program
 from bucketwise.jobs.core.metrics import Metrics
-from bucketwise.jobs.output.schemas import BODIES, output_schema
+from bucketwise.jobs.output.schemas import output_schema
 from bucketwise.jobs.suite import GROUPS, all_jobs
 
 Schema = Mapping[str, Any]
@@ -124,18 +124,18 @@ def outputs() -> str:
     parts = [
         "# JSON of the commands\n\nMade of their schemas: `bucketwise config schema COMMAND` prints one.\n"
     ]
-    for verb in BODIES:
-        schema = output_schema(verb)
+    for job in all_jobs():
+        schema = output_schema(job)
         policy = schema["properties"]["policies"]["items"]["properties"]
         beside = {key: it for key, it in schema["properties"].items() if key != "policies"}
-        parts += [f"\n## `{verb}`\n\n", _members(beside), "\nOf each policy:\n\n", _members(policy)]
+        parts += [f"\n## `{job.name}`\n\n", _members(beside), "\nOf each policy:\n\n", _members(policy)]
     return "".join(parts) + "\n# Parts\n" + "".join(_parts())
 
 
 def _parts() -> Iterator[str]:
     parts: dict[str, Any] = {}
-    for verb in BODIES:
-        parts |= output_schema(verb)["$defs"]
+    for job in all_jobs():
+        parts |= output_schema(job)["$defs"]
     for name, part in sorted(parts.items()):
         yield f"\n## {name}\n\n{part.get('description', '')}\n\n{_members(part.get('properties', {}))}"
 

@@ -20,6 +20,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
 from bucketwise.jobs.output.text import printable
@@ -95,6 +96,7 @@ def adopted_table(results: Sequence[Result]) -> RenderableType:
 
 JOB = Job(
     adopt,
+    body=keeping.Adopted,
     examples=(
         'bucketwise adopt --reason "The cluster has moved to Frankfurt"',
         'bucketwise adopt -p ticks --reason "Restored from the backup of Monday"',

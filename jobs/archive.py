@@ -32,6 +32,7 @@ from bucketwise.jobs.core.turn import (
     quarantine_body,
 )
 from bucketwise.jobs.lake import registering
+from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import in_future, plan_closing, run_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
@@ -138,6 +139,7 @@ def archive_table(results: Sequence[Result]) -> Grid:
 
 JOB = Job(
     archive,
+    body=running.Archive,
     examples=(
         "bucketwise archive",
         "bucketwise archive --dry-run",

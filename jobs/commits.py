@@ -16,6 +16,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
 from bucketwise.jobs.output.text import size
@@ -142,6 +143,7 @@ def _by_month(result: Result, found: Sequence[Body]) -> Any:
 
 JOB = Job(
     commits,
+    body=asking.Commits,
     examples=(
         "bucketwise commits -p ticks",
         "bucketwise commits -p ticks --since 2018-06-01 --until 2018-07-01 --full",

@@ -16,6 +16,7 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.lake import registering
+from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table, notes
 
@@ -63,6 +64,7 @@ COMPACT_ALL = replace(COMPACT, do=_compact_all, by_present=False)
 
 JOB = Job(
     compact,
+    body=running.Compact,
     examples=(
         "bucketwise compact --dry-run",
         "bucketwise compact -p ticks --since 2018-06-01 --until 2018-07-01",

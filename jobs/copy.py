@@ -24,6 +24,7 @@ from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Finding, Follower, Step, StepResult, Turn, prepare
+from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
@@ -165,6 +166,7 @@ def copy_findings(store: Store | None, turn: Turn) -> list[Finding]:
 
 JOB = Job(
     copy,
+    body=proving.Copy,
     examples=("bucketwise copy", "bucketwise copy -p ticks --json", "bucketwise copy --forget b"),
     title="Copies",
     columns=("copied", "bytes", "behind"),

@@ -26,6 +26,7 @@ from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
 from bucketwise.jobs.core.known_series import require_known_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import number
@@ -242,6 +243,7 @@ def _legend(days: Sequence[Body]) -> Text:
 
 JOB = Job(
     coverage,
+    body=asking.Coverage,
     examples=(
         "bucketwise coverage",
         "bucketwise coverage -p ticks --since 2018-06-01 --until 2018-07-01 --series symbol=MDB --full",

@@ -16,6 +16,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
+from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
@@ -81,6 +82,7 @@ def _day_body(found: DrilledDay) -> Body:
 
 JOB = Job(
     drill,
+    body=proving.Drill,
     examples=(
         "bucketwise drill",
         "bucketwise drill -p ticks --days 7",

@@ -56,6 +56,7 @@ from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, prepare
 from bucketwise.jobs.lake import registering
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table, lake_lines
@@ -431,6 +432,7 @@ def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 JOB = Job(
     erase,
+    body=keeping.Erase,
     examples=(
         'bucketwise erase -p iot --series deviceid=1234 --reason "case 17"',
         'bucketwise erase -p iot --series deviceid=1234 --reason "case 17" --confirm iot',

@@ -13,6 +13,7 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.ledger import Ledger, Run
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome_table
 from bucketwise.jobs.output.text import printable, size
@@ -94,6 +95,7 @@ def _took(run: Body) -> str:
 
 JOB = Job(
     history,
+    body=asking.History,
     examples=("bucketwise history", "bucketwise history -p ticks --limit 100 --json"),
     reads_departed=True,
     answers=True,

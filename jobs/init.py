@@ -48,6 +48,7 @@ from bucketwise.jobs.core.fit import fit_body
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.subject import Inspector
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, finding_body
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
@@ -96,6 +97,8 @@ def init(call: Call, uri: URI, collections: Collections = None, *, output: Outpu
 
 JOB = Job(
     init,
+    body=keeping.Check,
+    beside=keeping.InitWhole,
     unused=("config", "policy"),
     examples=(
         "bucketwise init '${MONGODB_URI}'",

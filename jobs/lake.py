@@ -20,6 +20,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn, prepare
+from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import lake_line
 
@@ -107,6 +108,7 @@ def sync_lines(results: Sequence[Result]) -> list[RenderableType]:
 
 JOB = Job(
     lake,
+    body=running.Lake,
     audited=(
         Code("lake-behind", ("warning",), "Run `bucketwise lake sync`. If it stays: its message says why."),
         Code(

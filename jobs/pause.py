@@ -20,6 +20,7 @@ from bucketwise.jobs.core.lease import leases, pauses, touching
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
@@ -138,6 +139,7 @@ def pauses_table(results: Sequence[Result]) -> RenderableType:
 _RIGHTS = {LEASES: ("insert", "update")}
 PAUSE = Job(
     pause,
+    body=running.Pause,
     rights=_RIGHTS,
     examples=(
         'bucketwise pause -p ticks --reason "The cluster is being moved"',
@@ -148,6 +150,7 @@ PAUSE = Job(
 
 RESUME = Job(
     resume,
+    body=running.Resume,
     rights=_RIGHTS,
     examples=(
         "bucketwise resume -p ticks",

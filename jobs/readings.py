@@ -29,6 +29,7 @@ from bucketwise.jobs.core.known_series import require_known_series
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, quarantine_body
+from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
 from bucketwise.jobs.output.tables import job_table, leftover_lines, report_quarantined
@@ -204,6 +205,7 @@ def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 JOB = Job(
     readings,
+    body=asking.Readings,
     examples=(
         "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",
         "bucketwise readings -p iot --since 2018-06-01 --format parquet --output iot.parquet",

@@ -18,6 +18,7 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
@@ -177,6 +178,7 @@ def _who(receipt: Body) -> str:
 
 JOB = Job(
     receipts,
+    body=proving.Receipts,
     examples=(
         "bucketwise receipts -p ticks --since 2018-09-01",
         "bucketwise receipts -p ticks --full",

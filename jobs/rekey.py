@@ -9,6 +9,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
 
@@ -37,6 +38,7 @@ REKEY = Step("rekey", _rekey, preconditions=OF_READERS)
 
 JOB = Job(
     rekey,
+    body=proving.Rekey,
     examples=("bucketwise rekey", "bucketwise rekey -p ticks"),
     title="Wrapped",
     columns=("rekeyed",),

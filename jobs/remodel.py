@@ -43,6 +43,7 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.subject import Subject, subject_of
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.text import printable
@@ -404,6 +405,7 @@ def _shown(body: dict[str, Any], differing: int | None) -> list[RenderableType]:
 
 JOB = Job(
     remodel,
+    beside=keeping.RemodelWhole,
     unused=("now",),
     rights={COLLECTION: ("insert", "update"), LEASES: ("insert", "update")},
     examples=(

@@ -17,6 +17,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
+from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
@@ -76,6 +77,7 @@ def repair_tables(results: Sequence[Result], *, dry_run: bool) -> list[Renderabl
 
 JOB = Job(
     repair,
+    body=proving.Repair,
     examples=("bucketwise repair --dry-run", "bucketwise repair -p ticks --json"),
     title="Repair",
     columns=("repaired", "lost"),

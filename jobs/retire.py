@@ -22,6 +22,7 @@ from bucketwise.jobs.core.lease import touching
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.context import transaction
@@ -98,6 +99,7 @@ def retired_lines(results: Sequence[Result]) -> list[RenderableType]:
 
 JOB = Job(
     retire,
+    body=keeping.Retire,
     rights={LEASES: ("insert", "update"), RECEIPTS: ("insert", "update"), PROGRESS: ("insert", "update")},
     examples=('bucketwise retire ticks --reason "The feed was switched off in May"',),
 )

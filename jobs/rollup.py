@@ -33,6 +33,7 @@ from bucketwise.jobs.core.turn import (
     prepare,
     quarantine_body,
 )
+from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import run_closing
 from bucketwise.jobs.output.grid import Attention
 from bucketwise.jobs.output.report import Report, Result
@@ -240,6 +241,7 @@ def unreadable_lines(results: Sequence[Result]) -> Iterator[Text]:
 
 JOB = Job(
     rollup,
+    body=running.Rollup,
     examples=(
         "bucketwise rollup",
         "bucketwise rollup -p ticks --since 2018-06-01 --until 2018-07-01",

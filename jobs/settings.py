@@ -13,7 +13,9 @@ from bucketwise.config.problems import nearest
 from bucketwise.config.written import resolved, settings_toml
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.suite import ENTRIES, load
 
 What = Annotated[
     Literal["show", "schema"],
@@ -51,17 +53,18 @@ def _schema(command: str | None) -> dict[str, Any]:
         from bucketwise.config.schema import policy_file_schema
 
         return policy_file_schema()
-    from bucketwise.jobs.output.schemas import BODIES, output_schema
+    from bucketwise.jobs.output.schemas import output_schema
 
-    if command not in BODIES:
-        near = nearest(command, BODIES)
-        remedy = f"did you mean {near}?" if near else f"there are: {', '.join(BODIES)}"
+    if command not in ENTRIES:
+        near = nearest(command, ENTRIES)
+        remedy = f"did you mean {near}?" if near else f"there are: {', '.join(ENTRIES)}"
         raise UsageError(f"config schema {command}: there is no such command; {remedy}")
-    return output_schema(command)
+    return output_schema(load(command))
 
 
 JOB = Job(
     config,
+    beside=keeping.ConfigWhole,
     unused=("now",),
     examples=(
         "bucketwise config show",

@@ -13,6 +13,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, prepare
+from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
 
@@ -82,6 +83,7 @@ def _sign_file(context: ArchiveContext, file: ReceiptFile) -> int:
 
 JOB = Job(
     sign,
+    body=proving.Sign,
     examples=("bucketwise sign -p ticks",),
     title="Signed",
     columns=("key", "manifests", "receipts"),

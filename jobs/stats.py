@@ -13,6 +13,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Follower, Step, StepResult, Turn
+from bucketwise.jobs.output.bodies.common import Worth
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import outcome, outcome_table
 from bucketwise.jobs.output.text import size
@@ -92,6 +93,7 @@ def _share(now: int, before: int) -> str:
 
 JOB = Job(
     stats,
+    body=Worth,
     examples=("bucketwise stats", "bucketwise stats -p ticks --json"),
     answers=True,
 )

@@ -27,6 +27,7 @@ from bucketwise.jobs.core.lease import pauses
 from bucketwise.jobs.core.ledger import Ledger, Repeat
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Document, Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import cell, job_table, outcome_table, pause_lines
 from bucketwise.jobs.output.text import printable
@@ -193,6 +194,7 @@ def _failed_lines(result: Result, it: dict[str, Any]) -> Iterator[Text]:
 
 JOB = Job(
     status,
+    body=asking.Status,
     examples=(
         "bucketwise status",
         "bucketwise status -p ticks --json",

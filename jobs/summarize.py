@@ -23,6 +23,7 @@ from bucketwise.jobs.core.known_series import require_known_series
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, statistic
@@ -205,6 +206,7 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 JOB = Job(
     summarize,
+    body=asking.Summarize,
     examples=(
         "bucketwise summarize -p ticks --since 2018-06-01 --until 2018-07-01",
         "bucketwise summarize -p ticks --series symbol=MDB --since 2018-06-30T09 --until 2018-06-30T17 "

@@ -22,6 +22,7 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.lease import touching
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.rollups.context import transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS
@@ -106,6 +107,7 @@ def _lifted(it: Result) -> str:
 
 JOB = Job(
     undelete,
+    body=keeping.Undelete,
     rights={PROGRESS: ("insert", "update")},
     examples=(
         "bucketwise undelete -p ticks",

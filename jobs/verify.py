@@ -15,6 +15,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
@@ -64,6 +65,7 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 JOB = Job(
     verify,
+    body=proving.Verify,
     examples=(
         "bucketwise verify",
         "bucketwise verify -p ticks --since 2018-06-01 --until 2018-07-01",

@@ -47,6 +47,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.completion import collection_names
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.subject import Subject, subject_of
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.page import render
@@ -419,6 +420,7 @@ def advise(
 
 JOB = Job(
     advise,
+    beside=keeping.AdviseWhole,
     examples=(
         "bucketwise advise ticks",
         "bucketwise advise iot --html iot.html",

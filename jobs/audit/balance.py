@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.records.deletions import removed_buckets
 from bucketwise.archivers.records.receipt_files import chained
 from bucketwise.jobs.core.ledger import LOOKS, Ledger, Run
+from bucketwise.jobs.output.bodies.proving import Balance
 
 Document = dict[str, Any]
 Body = dict[str, Any]
@@ -30,27 +31,6 @@ _ROUTINE = (
 )
 #: Verbs in the ledger that prove an archive.
 _PROOFS = ("drill", *LOOKS)
-
-
-class Balance(NamedTuple):
-    """Buckets, each once. `archived`: those that were ever archived, which is the sum of the next six.
-
-    `in_archive` and `online`: their originals are gone. `waiting`: copied, and not deleted yet. `restored`:
-    live again, and pinned. `erased` and `ended`: gone for good, by an erasure or by `retain.archive`.
-    `deleted`: by receipts, without those that are live again; null where earlier versions have deleted some.
-    `difference`: how many more these are than what is in the archive or gone for good: later versions of
-    archived buckets count here. `live`: an estimate of what the source holds now."""
-
-    archived: int
-    in_archive: int
-    online: int
-    waiting: int
-    restored: int
-    erased: int
-    ended: int
-    deleted: int | None
-    difference: int | None
-    live: int
 
 
 @dataclass

@@ -203,7 +203,7 @@ def evidence_body(context: ArchiveContext) -> Body:
     return {
         "coverage": None if rows is None else _coverage_body(rows),
         "months": None if rows is None else [_month_body(it) for it in by_month(rows, summaries)],
-        "balance": None if told is None else balance_of(context, told)._asdict(),
+        "balance": None if told is None else balance_of(context, told),
         "worth": None if worth is None else worth.body,
         "deleted_by_month": None if told is None else told.deleted_by_month,
         "history": None if told is None else history_body(context, told),

@@ -30,6 +30,7 @@ from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import NOT_KEPT, Finding, Step, StepResult, Turn, findings_result
 from bucketwise.jobs.lake import lake_findings
+from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import write_atomically
@@ -277,6 +278,8 @@ def audit_closing(results: Sequence[Result]) -> list[Text]:
 
 JOB = Job(
     audit,
+    body=proving.Audit,
+    beside=proving.AuditWhole,
     examples=(
         "bucketwise audit",
         "bucketwise audit --full",

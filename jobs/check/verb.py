@@ -35,6 +35,7 @@ from bucketwise.jobs.core.lease import pause_findings
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.throttle import lag_findings
 from bucketwise.jobs.core.turn import FAILED, Finding, Step, StepResult, Turn, finding_body, findings_result
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import findings_table, fit_lines
@@ -262,6 +263,8 @@ def unfollowed(turn: Turn) -> list[Finding]:
 
 JOB = Job(
     check,
+    body=keeping.Check,
+    beside=keeping.CheckWhole,
     checked=CHECKED,
     examples=(
         "bucketwise check",

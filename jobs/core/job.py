@@ -41,13 +41,16 @@ class Job:
     """One job. `verb`: the function of the command line; its name is that of the command, its docstring the
     help, and its parameters beside the call are options, or dataclasses of options that belong together.
 
-    `title` and `columns`: its table for people, and the keys of the JSON that are columns of it. `rights`:
-    what it does in collections of bucketwise, by their names. `answers`: what it prints is what it was asked
-    for, and stays with --quiet. `checked` and `audited`: findings that a check
-    and an audit may have because of this job."""
+    `body` and `beside`: the types of what its JSON has for each policy, and beside `policies`; None: nothing
+    of its own. `title` and `columns`: its table for people, and the keys of the JSON that are columns of it.
+    `rights`: what it does in collections of bucketwise, by their names. `answers`: what it prints is what it
+    was asked for, and stays with --quiet. `checked` and `audited`: findings that a check and an audit may
+    have because of this job."""
 
     verb: Callable[..., Report]
     examples: Sequence[str]
+    body: type | None = None
+    beside: type | None = None
     title: str = ""
     columns: Sequence[str] = ()
     is_pausable: bool = False  # not while the policy is paused, or its window closed

@@ -50,6 +50,7 @@ from bucketwise.jobs.demo.stage import (
 from bucketwise.jobs.drill import drill
 from bucketwise.jobs.erase import erase
 from bucketwise.jobs.hold.verb import hold
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.restore.verb import restore
 from bucketwise.jobs.run.verb import run
@@ -443,6 +444,7 @@ def _kept(stage: Stage, program: str) -> list[str]:
 
 JOB = Job(
     demo,
+    beside=keeping.DemoWhole,
     unused=("config", "policy"),
     examples=(
         "bucketwise demo",

@@ -27,6 +27,7 @@ from bucketwise.jobs.core.ledger import Ledger
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, archivable_through, hold_body, pick
 from bucketwise.jobs.explain.buckets import ExplainedBucket, ExplainQuery, ExplainResult, explained_buckets
+from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
 
@@ -203,6 +204,7 @@ def _event(it: Body) -> str:
 
 JOB = Job(
     explain,
+    body=asking.Explain,
     examples=(
         "bucketwise explain -p ticks --at 2018-06-30T12:00 --series symbol=MDB",
         """bucketwise explain -p ticks --id '{"$oid": "5b3717f0e1f2a3b4c5d6e7f8"}'""",

@@ -26,6 +26,7 @@ from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.hold.holds import LIST, covers_step, place_step, policies_with_hold, release_step
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
@@ -188,6 +189,7 @@ def holds_closing(results: Sequence[Result]) -> list[Text]:
 
 JOB = Job(
     hold,
+    body=keeping.Holds,
     rights={HOLDS: ("insert", "remove"), LEASES: ("insert", "update"), RECEIPTS: ("insert", "update")},
     examples=(
         "bucketwise hold add case-17 -p ticks --series symbol=MDB --since 2018-06-01 --until 2018-07-01 "

@@ -5,79 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import TypeAdapter
-from typing_extensions import TypedDict
 
-from bucketwise.jobs.output.bodies import asking, keeping, proving, running
-from bucketwise.jobs.output.bodies.common import Instant, ReadsFromCopies, Worth
+from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.output.bodies.common import Instant, ReadsFromCopies
+from bucketwise.jobs.output.bodies.running import Paused
 
 Schema = dict[str, Any]
 
 _REFERENCE = "#/$defs/{model}"
 
 
-class Nothing(TypedDict):
-    """Nothing of its own."""
-
-
-#: By the name of a command: what it tells of each policy, and beside `policies`.
-BODIES: dict[str, tuple[type, type]] = {
-    "demo": (Nothing, keeping.DemoWhole),
-    "init": (keeping.Check, keeping.InitWhole),
-    "check": (keeping.Check, keeping.CheckWhole),
-    "plan": (running.Plan, Nothing),
-    "config": (Nothing, keeping.ConfigWhole),
-    "run": (running.Run, Nothing),
-    "rollup": (running.Rollup, Nothing),
-    "archive": (running.Archive, Nothing),
-    "schedule": (Nothing, Nothing),
-    "pause": (running.Pause, Nothing),
-    "resume": (running.Resume, Nothing),
-    "lake": (running.Lake, Nothing),
-    "status": (asking.Status, Nothing),
-    "history": (asking.History, Nothing),
-    "commits": (asking.Commits, Nothing),
-    "stats": (Worth, Nothing),
-    "summarize": (asking.Summarize, Nothing),
-    "readings": (asking.Readings, Nothing),
-    "query": (asking.Query, asking.QueryWhole),
-    "coverage": (asking.Coverage, Nothing),
-    "explain": (asking.Explain, Nothing),
-    "verify": (proving.Verify, Nothing),
-    "copy": (proving.Copy, Nothing),
-    "repair": (proving.Repair, Nothing),
-    "drill": (proving.Drill, Nothing),
-    "audit": (proving.Audit, proving.AuditWhole),
-    "receipts": (proving.Receipts, Nothing),
-    "restore": (keeping.Restore, Nothing),
-    "hold": (keeping.Holds, Nothing),
-    "erase": (keeping.Erase, Nothing),
-    "adopt": (keeping.Adopted, Nothing),
-    "retire": (keeping.Retire, Nothing),
-    "advise": (Nothing, keeping.AdviseWhole),
-    "remodel": (Nothing, keeping.RemodelWhole),
-    "compact": (running.Compact, Nothing),
-    "sign": (proving.Sign, Nothing),
-    "rekey": (proving.Rekey, Nothing),
-    "unpin": (keeping.Unpin, Nothing),
-    "undelete": (keeping.Undelete, Nothing),
-    "publish": (running.Publish, Nothing),
-}
-
 #: What keeps a policy from having all that its command tells.
 _CUT_SHORT = ("error", "paused", "stopped")
 
 
-def output_schema(verb: str) -> Schema:
-    """Returns the JSON Schema (draft 2020-12) of what a command prints with `--json`. Keys that it does not
-    name may come with later versions. A part that a failure has cut short lacks keys."""
-    of_policy, beside = (_of(it) for it in BODIES[verb])
+def output_schema(job: Job) -> Schema:
+    """Returns the JSON Schema (draft 2020-12) of what a job's command prints with `--json`. Keys that it does
+    not name may come with later versions. A part that a failure has cut short lacks keys."""
+    of_policy, beside = (_of(it) if it else {"properties": {}} for it in (job.body, job.beside))
     instant = TypeAdapter(Instant).json_schema()
     policy = {
         "type": "object",
         "properties": {
             "policy": {"type": "string", "description": "Its name."},
             "exit_code": {"type": "integer", "description": "How it ended for this policy."},
-            "paused": _of(running.Paused),
+            "paused": _of(Paused),
             "from_copies": _of(ReadsFromCopies),
             **of_policy["properties"],
             "error": {"type": "string", "description": "Why it was cut short."},
@@ -93,11 +45,11 @@ def output_schema(verb: str) -> Schema:
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"bucketwise {verb} --json",
+        "title": f"bucketwise {job.name} --json",
         "type": "object",
         "properties": {
             "schema": {"const": 1, "description": "Raised when a key changes its meaning or goes."},
-            "command": {"const": verb},
+            "command": {"const": job.name},
             "exit_code": {"type": "integer", "description": "The most severe of all policies."},
             "now": {**instant, "description": "What was taken as the present."},
             "policies": {"type": "array", "items": policy},

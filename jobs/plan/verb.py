@@ -29,6 +29,7 @@ from bucketwise.jobs.core.fit import check_fit, require_fit
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import in_future, plan_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
@@ -407,6 +408,7 @@ def _compare(call: Call, path: Path) -> Report:
 
 JOB = Job(
     plan,
+    body=running.Plan,
     examples=(
         "bucketwise plan",
         "bucketwise plan -p ticks --now 2026-12-01",

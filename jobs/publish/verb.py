@@ -20,6 +20,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.publish.newest import ChangedSummaries, PublishStates
@@ -162,6 +163,7 @@ def _changed(turn: Turn) -> ChangedSummaries | None:
 
 JOB = Job(
     publish,
+    body=running.Publish,
     audited=(Code("publish-behind", ("warning",), "Once Redis works: `bucketwise publish`."),),
     examples=(
         "bucketwise publish",

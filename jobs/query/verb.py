@@ -18,6 +18,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.execution import emit, failed
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.stopping import interruptible, waking
+from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, worst_exit_code
 from bucketwise.jobs.query.answers import Answers, Format
@@ -240,6 +241,8 @@ def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
 
 JOB = Job(
     query,
+    body=asking.Query,
+    beside=asking.QueryWhole,
     asks=True,
     examples=(
         "bucketwise query \"SELECT symbol, max(p) FROM ticks WHERE time >= '2018-06-30' GROUP BY symbol\"",

@@ -11,6 +11,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.rollups.context import transaction
@@ -56,6 +57,7 @@ def release_pins(context: ArchiveContext, within: TimeRange = EVER) -> int:
 
 JOB = Job(
     unpin,
+    body=keeping.Unpin,
     examples=(
         "bucketwise unpin -p ticks",
         "bucketwise unpin -p ticks --since 2018-06-30 --until 2018-07-01",

@@ -30,6 +30,7 @@ from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
+from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
@@ -220,6 +221,7 @@ def _missing(it: Body) -> str:
 
 JOB = Job(
     restore,
+    body=keeping.Restore,
     asks=True,
     rights={PINS: ("insert",)},
     examples=(

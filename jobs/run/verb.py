@@ -22,6 +22,7 @@ from bucketwise.jobs.core.job import AllowLarge, Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Follower
 from bucketwise.jobs.lake import registering
+from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import run_closing
 from bucketwise.jobs.output.grid import Attention, Grid
 from bucketwise.jobs.output.report import Report, Result
@@ -140,6 +141,7 @@ def _profile_tables(results: Sequence[Result]) -> Iterator[RenderableType]:
 
 JOB = Job(
     run,
+    body=running.Run,
     rights={
         lease.COLLECTION: ("insert", "update"),
         ledger.COLLECTION: ("insert", "update", "remove", "createIndex"),

@@ -67,7 +67,13 @@ class AuditedCoverage(TypedDict):
 
 
 class Balance(TypedDict):
-    """Buckets: what was archived, and where it is now. `difference` is 0 where all is accounted for."""
+    """Buckets, each once. `archived`: those that were ever archived, which is the sum of the next six.
+
+    `in_archive` and `online`: their originals are gone. `waiting`: copied, and not deleted yet. `restored`:
+    live again, and pinned. `erased` and `ended`: gone for good, by an erasure or by `retain.archive`.
+    `deleted`: by receipts, without those that are live again; null where earlier versions have deleted some.
+    `difference`: how many more these are than what is in the archive or gone for good: later versions of
+    archived buckets count here. `live`: an estimate of what the source holds now."""
 
     archived: int
     in_archive: int
@@ -76,8 +82,8 @@ class Balance(TypedDict):
     restored: int
     erased: int
     ended: int
-    deleted: int
-    difference: int
+    deleted: int | None
+    difference: int | None
     live: int
 
 

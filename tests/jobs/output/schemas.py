@@ -8,6 +8,7 @@ from typing import Any
 from jsonschema import Draft202012Validator, FormatChecker
 
 from bucketwise.jobs.output.schemas import output_schema
+from bucketwise.jobs.suite import load
 
 
 def undeclared(told: dict[str, Any]) -> list[str]:
@@ -17,7 +18,7 @@ def undeclared(told: dict[str, Any]) -> list[str]:
 
 @cache
 def _validator(command: str) -> Draft202012Validator:
-    schema = output_schema(command)
+    schema = output_schema(load(command))
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(closed(schema), format_checker=FormatChecker())
 
