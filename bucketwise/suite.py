@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from bucketwise.buckets.fields.selectors import series_text
+from bucketwise.config import deprecated
 from bucketwise.config.errors import BucketwiseError, UsageError, hide_secrets
 from bucketwise.config.problems import nearest
 from bucketwise.errors import of_code
@@ -271,8 +272,10 @@ class _Telling(ProgressDisplay):
 def _sound_options(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options as the verb takes them. Raises UsageError for those that it does not."""
     known = {it.name: it for it in job.options}
+    former = {_attribute(name): _attribute(now) for name, now in job.former.items()}
+    deprecated.warn((name, former[name]) for name in given if name in former)
     sound = {}
-    for name, value in given.items():
+    for name, value in ((former.get(name, name), value) for name, value in given.items()):
         if name not in known:
             near = nearest(name, known)
             remedy = f"did you mean {near}?" if near else f"it takes {', '.join(known)}"
@@ -282,6 +285,11 @@ def _sound_options(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
         except ValidationError as error:
             raise UsageError(f"{name}: {value!r}: {error.errors()[0]['msg']}") from None
     return sound
+
+
+def _attribute(option: str) -> str:
+    """Returns the parameter of an option: `keep_for` of `--keep-for`."""
+    return option.lstrip("-").replace("-", "_")
 
 
 def _outcome(report: Report) -> Outcome[Any]:

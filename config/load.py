@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from bucketwise.config import times
+from bucketwise.config import deprecated, times
 from bucketwise.config.checks.locations import (
     check_mongodb,
     check_object_lock,
@@ -238,11 +238,19 @@ def _read_named(model: type[Table], tables: dict[str, Any], at: Key, report: Pro
 def known_keys(
     table: dict[str, Any], known: Iterable[str], key: Key, report: ProblemReport
 ) -> dict[str, Any]:
-    """Returns the table's known keys. An unknown one is reported; its value is checked as the one it
-    resembles."""
+    """Returns the table's known keys; those with a former name by the one of today. An unknown one is
+    reported; its value is checked as the one it resembles."""
     known = list(known)
     kept = {name: value for name, value in table.items() if name in known}
     for name in [it for it in table if it not in known]:
+        if now := deprecated.current_name(key, name):
+            if now in kept:
+                fault = Fault(f"it is the former name of `{now}`, which is there as well", f"remove {name}")
+                report.add((*key, name), fault)
+            else:
+                kept[now] = table[name]
+                report.deprecated((*key, now), name)
+            continue
         near = nearest(name, known)
         remedy = f"did you mean `{near}`?" if near else f"known keys here: {', '.join(known)}"
         report.unknown((*key, name), Fault("there is no such key", remedy))
@@ -365,6 +373,7 @@ def settings_in(
     check_targets(settings.policies.values(), settings.mongodb.database, report)
     if report.problems:
         raise ConfigError(report.problems)
+    deprecated.warn(report.former_names)
     store = settings.store and _without_slashes(settings.store)
     lake = settings.lake
     if lake is not None and lake.namespace is None:

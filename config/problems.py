@@ -98,7 +98,9 @@ class ProblemReport:
         self._variables = variables  # key -> the environment variable that overrides it
         self._problems: list[Problem] = []
         self._broken: set[Key] = set()
-        self._misspelt: dict[Key, str] = {}  # the key that was meant -> its last name as written
+        self._spelling: dict[Key, str] = {}  # the key that was meant -> its last name as written
+        self._misspelt: set[Key] = set()
+        self._former: list[Key] = []
         self._spelt: dict[str, str] = {}  # a string with its `${NAME}` replaced -> as written
 
     @property
@@ -138,7 +140,19 @@ class ProblemReport:
 
     def misspelt(self, key: Key, as_written: str) -> None:
         """Treats the key that the file calls `as_written` as `key`."""
-        self._misspelt[key] = as_written
+        self._spelling[key] = as_written
+        self._misspelt.add(key)
+
+    def deprecated(self, key: Key, as_written: str) -> None:
+        """Notes that the file has `key` under a former name."""
+        self._spelling[key] = as_written
+        self._former.append(key)
+
+    @property
+    def former_names(self) -> list[tuple[str, str]]:
+        """Returns the place of each key that has a former name in the file, and its name."""
+        places = [(self._as_spelt(it), it[-1]) for it in self._former]
+        return [(f"{self._file}:{self._line(key)}: {dotted(key)}", name) for key, name in places]
 
     def is_misspelt(self, key: Key) -> bool:
         """Returns whether the file has this key under another name, which is reported already."""
@@ -156,7 +170,7 @@ class ProblemReport:
         return any(key[:length] in self._broken for length in range(1, len(key) + 1))
 
     def _as_spelt(self, key: Key) -> Key:
-        return tuple(self._misspelt.get(key[: i + 1], name) for i, name in enumerate(key))
+        return tuple(self._spelling.get(key[: i + 1], name) for i, name in enumerate(key))
 
     def _at(self, key: Key, meant: Key) -> str | None:
         at: Any = self._written

@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import CoreSchema, core_schema
 
 from bucketwise.config.amounts import format_size
+from bucketwise.config.deprecated import FORMER_KEYS
 from bucketwise.config.load import OVERRIDES
 from bucketwise.config.models import MODELS, POLICY_FIELDS, fields_of
 from bucketwise.config.policies import Settings
@@ -70,6 +71,7 @@ def policy_file_schema() -> Schema:
         "definitions": definitions,
     }
     _leave_to_environment(schema)
+    _take_former_names(schema)
     _explain(schema)
     plain: Schema = _without_titles(schema)
     return plain
@@ -148,6 +150,19 @@ def _leave_to_environment(schema: Schema) -> None:
     for table, key in OVERRIDES:
         found = _below(schema, schema["properties"][table])
         found["required"] = [it for it in found.get("required", []) if it != key]
+
+
+def _take_former_names(schema: Schema) -> None:
+    """Adds the deprecated names of keys, which need not have the one of today beside them."""
+    for (path, former), name in FORMER_KEYS.items():
+        table = schema
+        for part in path:
+            table = _below(
+                schema, table["additionalProperties"] if part == "*" else table["properties"][part]
+            )
+        told = {"deprecated": True, "description": f"Deprecated: it is called `{name}` now."}
+        table["properties"][former] = {**table["properties"][name], **told}
+        table["required"] = [it for it in table.get("required", []) if it != name]
 
 
 def _explain(schema: Schema) -> None:

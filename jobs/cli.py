@@ -10,16 +10,19 @@ import inspect
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from functools import cache
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from typing import Annotated, Any
 
 import typer
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from bucketwise import __version__
+from bucketwise.config.deprecated import DeprecatedWarning
+from bucketwise.config.deprecated import warn as warn_of_former
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs.core.job import COMMON, command, with_options
+from bucketwise.jobs.core.job import COMMON, FORMER_COMMON, command, with_current_names, with_options
 from bucketwise.jobs.core.stopping import fix_exit_code
 from bucketwise.jobs.output import streams
 from bucketwise.jobs.suite import ENTRIES, GROUPS, load
@@ -80,13 +83,15 @@ class _Suite(TyperGroup):
 
 def main() -> None:
     """Runs the program. Ends the process with the exit code."""
-    verb = _verb_in(sys.argv[1:])
-    if verb is not None:
-        load(verb)
-    heap.freeze_objects()
     streams.protect_streams()
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
+    arguments = _current(None, sys.argv[1:], FORMER_COMMON)
+    verb = _verb_in(arguments)
+    if verb is not None:
+        arguments = _current(verb, arguments, load(verb).former)
+    heap.freeze_objects()
     threading.excepthook = _log_thread_error
-    code = _run(verb, sys.argv[1:])
+    code = _run(verb, arguments)
     fix_exit_code(code)
     sys.exit(code)
 
@@ -121,6 +126,26 @@ def _command(name: str) -> Any:
     epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in job.examples)
     app.command(name, help=job.verb.__doc__, epilog=epilog)(command(job))
     return typer.main.get_command(app)
+
+
+def _current(verb: str | None, arguments: list[str], former: Mapping[str, str]) -> list[str]:
+    """Returns the arguments with options as they are called now. Warns of those that had another name."""
+    sound, uses = with_current_names(arguments, former)
+    if uses:
+        from bucketwise.jobs.core import logs
+
+        logs.configure(form=logs.requested_format(sound), verb=verb)
+        warn_of_former(uses)
+    return sound
+
+
+def _show_warning(show: Callable[..., None], message: Warning | str, kind: type[Warning], *more: Any) -> None:
+    """Shows what is deprecated as a line on stderr, and other warnings as `show` does."""
+    if not issubclass(kind, DeprecatedWarning):
+        return show(message, kind, *more)
+    from bucketwise.jobs.core import logs
+
+    logs.complain(str(message))
 
 
 def _verb_in(arguments: list[str]) -> str | None:

@@ -59,6 +59,7 @@ class Job:
     reads_departed: bool = False  # also works on a policy that has left the file
     answers: bool = False
     asks: bool = False  # has a prompt, which --yes answers
+    former: Mapping[str, str] = field(default_factory=dict)  # its options by deprecated names
     unused: Sequence[str] = ()  # common options that it takes and does not use; its help leaves them out
     rights: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     checked: Sequence[Code] = ()
@@ -89,11 +90,26 @@ class Job:
         return functools.partial(self.verb, **single, **groups)
 
 
+def with_current_names(
+    arguments: Sequence[str], former: Mapping[str, str]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Returns the arguments with their options as these are called now, and which were not: the name that
+    was used, and the one that replaces it."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    parts = [it.partition("=") for it in arguments[:end]]
+    uses = [(name, former[name]) for name, _, _ in parts if name in former]
+    sound = [f"{former.get(name, name)}{equals}{value}" for name, equals, value in parts]
+    return [*sound, *arguments[end:]], uses
+
+
 def _grouped(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     """Returns the options that a parameter of a verb stands for, if it is a dataclass of them."""
     kind: type = parameter.annotation
     return list(inspect.signature(kind, eval_str=True).parameters.values()) if is_dataclass(kind) else []
 
+
+#: Common options by deprecated names.
+FORMER_COMMON: dict[str, str] = {}
 
 Config = Annotated[
     Path | None,
