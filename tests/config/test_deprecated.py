@@ -43,7 +43,8 @@ def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(text: str) -> str:
     """The grace of the policy, as text."""
-    return str(settings_in(text, Path("b.toml"), {}).policies["ticks"].archive.grace)
+    archive = settings_in(text, Path("b.toml"), {}).policies["ticks"].archive
+    return str(archive and archive.grace)
 
 
 def test_a_key_by_its_former_name_counts_and_is_told_with_its_line() -> None:
