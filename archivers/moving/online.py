@@ -22,6 +22,7 @@ from bucketwise.archivers.records.receipts import MERGED, MERGING, Document
 from bucketwise.archivers.run import ArchiveRun, DryRun
 from bucketwise.archivers.versions.kept import MAX_BYTES
 from bucketwise.archivers.versions.merging import Merging, record_all_superseded
+from bucketwise.archivers.versions.superseded import still_live
 from bucketwise.archivers.writes import (
     MAX_BUCKETS,
     archive_collections,
@@ -40,6 +41,7 @@ from bucketwise.buckets.decoding.decode import BucketSet, decode
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.phases import phase
+from bucketwise.buckets.source import Source
 from bucketwise.buckets.versions.readings import lacks
 from bucketwise.config.errors import HaltedError
 from bucketwise.rollups.context import transaction
@@ -334,7 +336,10 @@ class OnlineRun:
 
         def step(session: ClientSession) -> None:
             waiting = self._receipts.copied(gone.main.ids, session)
-            kept = gone.take([i for i, raw_id in enumerate(gone.main.raw_ids) if raw_id in waiting])
+            source = Source(self._work.database, self._work.policy, session=session)
+            back = still_live(source, gone)  # summaries count what is there by now, and not these copies
+            mine = [i for i, raw_id in enumerate(gone.main.raw_ids) if raw_id in waiting]
+            kept = gone.take(np.setdiff1d(mine, back).astype(np.int64))
             if not len(kept):
                 return
             ids = kept.main.ids

@@ -29,9 +29,10 @@ from bucketwise.archivers.records.receipt_files import LAST
 from bucketwise.archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
 from bucketwise.archivers.records.registry import EMPTIED, begin, end_update
 from bucketwise.archivers.run import ArchiveRun
-from bucketwise.archivers.versions.superseded import Superseded, check_replaced
+from bucketwise.archivers.versions.superseded import Superseded, check_replaced, still_live
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError
 from bucketwise.rollups.context import transaction
 
@@ -73,11 +74,17 @@ class CommitRegistry:
         self.transaction(step)
 
     def note_gone(self, manifest: Manifest, gone: Sequence[int]) -> None:
-        """Records that buckets of a commit are no longer live, whoever deleted them."""
+        """Records that buckets of a commit are no longer live, whoever deleted them. One whose `_id` is there
+        again was replaced: summaries that were made meanwhile count what is there, and not its copy."""
+        copies = [] if self._work.measured else list(self._archive.buckets_at(manifest, np.sort(gone)))
 
         def step(session: ClientSession) -> None:
             live = self.receipts.live(manifest.commit, manifest.buckets, session)
-            live[gone] = False
+            before, live[gone] = live.copy(), False
+            source = Source(self._work.database, self._work.policy, session=session)
+            for held in copies:
+                there = held.positions[still_live(source, held.batch)]
+                live[there] = before[there]
             self.receipts.set_live(manifest.commit, live, self._facts(manifest), session)
 
         self.transaction(step)

@@ -62,9 +62,11 @@ def delete_originals(run: Run, copies: list[Doc]) -> Steps:
     gone = [copies[i] for i in outcome.gone]
     if gone:
         yield from runs.roll_up(run, {it.day for it in gone}, force=True)
-        yield from transaction(
-            run.lease, "note what is gone", lambda _: ({("copied", it.id): None for it in gone}, None)
-        )
+
+        def note(before: Frozen) -> tuple[Writes, None]:
+            return {("copied", it.id): None for it in gone if ("doc", it.id) not in before}, None
+
+        yield from transaction(run.lease, "note what is gone", note)
 
 
 def settle_late(run: Run) -> Steps:

@@ -339,11 +339,13 @@ def no_longer_live(before: Frozen, name: str, gone: Collection[int]) -> Writes:
 
 
 def note_gone(run: Run, name: str, gone: Collection[int]) -> Steps:
-    """Records that these buckets of a commit are no longer live."""
+    """Records that these buckets of a commit are no longer live, unless their `_id`s are there again."""
+    docs = yield from required("file", name)
 
-    yield from transaction(
-        run.lease, f"note what is gone of {name}", lambda db: (no_longer_live(db, name, gone), None)
-    )
+    def body(before: Frozen) -> tuple[Writes, None]:
+        return no_longer_live(before, name, [i for i in gone if ("doc", docs[i].id) not in before]), None
+
+    yield from transaction(run.lease, f"note what is gone of {name}", body)
 
 
 def amend(run: Run, manifest: Manifest, docs: Sequence[Doc], leaving: Sequence[int]) -> Steps:

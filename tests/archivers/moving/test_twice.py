@@ -15,10 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
+from bucketwise.archivers.context import Connections
 from bucketwise.archivers.moving import copies as copied_buckets
 from bucketwise.archivers.moving import offline as offline_run
 from bucketwise.archivers.moving import sweep
+from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
 from tests.archivers.harness import Cycle
@@ -125,6 +128,42 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
     assert cycle.rows() == Counter((1, 3, at, 1.0) for at in moments)
     assert not cycle.live()
     assert (report.buckets, report.changed) == (count + 1, 0 if count == 2 else 1)
+
+
+@pytest.mark.parametrize("kind", ["offline", "online"])
+def test_an_id_that_is_taken_again_as_its_bucket_is_found_to_be_gone(
+    database: Database[Document], file_store: Store, kind: str
+) -> None:
+    """What counts once the run has ended is what summaries were made of: they are not made again."""
+    grace = {"grace": 2 * DAY}
+    base = samples("dates")
+    first = encode(bucket("a1", DAY0, DAY0 + HOUR))
+    case = Case(base.name, base.policy, [first], [])
+    case = case.online().with_archive(**grace) if kind == "online" else case.with_archive(**grace)
+    cycle = Cycle(database, case, file_store).load()
+    second = bucket("a1", DAY0 + 2 * HOUR)
+
+    def counting() -> list[Document]:
+        reader = archived_reader(Connections(database, cycle.store), cycle.policy)
+        archived = [it for batch in reader.batches(as_ms(DAY0), as_ms(DAY0 + DAY)) for it in batch.main]
+        return [bson.decode(it) for it in sorted([*cycle.live(), *archived])]
+
+    summarised: list[list[Document]] = []
+
+    def rolled_up(_start: int, _end: int, *, force: bool = False, leaving: bool = False) -> bool:
+        if force and not summarised:
+            database["iot"].insert_one(dict(second))
+            summarised.append(counting())
+        return leaving or True
+
+    assert cycle.run().left == 1
+    database["iot"].delete_one({"_id": "a1"})
+    cycle.run(LATER + 3 * DAY, through=as_ms(LATER), rolled_up=rolled_up)
+    assert [counting()] == summarised
+    for days in (6, 9):
+        cycle.run(LATER + days * DAY)
+    assert [it["nsamples"] for it in counting()] == [1]
+    assert not cycle.live()
 
 
 def test_no_folder_for_names_that_wait(
