@@ -92,9 +92,13 @@ def progress_of(records: Mapping[str, Document], policy: Policy) -> Progress:
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
     """Returns how far several policies are rolled up, by name."""
-    named = {"_id": {"$in": [it.identity for it in policies]}}
-    found = {it["_id"]: it for it in progress_collection(database).find(named)} if policies else {}
-    return {it.name: _progress(found.get(it.identity), it) for it in policies}
+    wanted = [one for it in policies for one in (it.identity, {"gone": it.identity})]
+    records: dict[str, dict[str, Document]] = {it.identity: {} for it in policies}
+    for found in progress_collection(database).find({"_id": {"$in": wanted}}) if policies else ():
+        key = found["_id"]
+        kind, identity = (_ROLLED_UP, key) if isinstance(key, str) else next(iter(key.items()))
+        records[identity][kind] = found
+    return {it.name: progress_of(records[it.identity], it) for it in policies}
 
 
 def _progress(found: Document | None, policy: Policy) -> Progress:
