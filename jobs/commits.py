@@ -17,8 +17,10 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import asking
+from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
+from bucketwise.jobs.output.tables import instant, number
 from bucketwise.jobs.output.text import size
 
 Body = dict[str, Any]
@@ -116,28 +118,32 @@ def commit_tables(results: Sequence[Result], is_full: bool) -> Iterator[Any]:
         yield _by_commit(result, found) if is_full or len(found) <= _MOST_ROWS else _by_month(result, found)
         readings, held = sum(it["readings"] for it in found), sum(it["bytes"] for it in found)
         span = f"{instant(found[0]['since'])} to {instant(max(it['until'] for it in found))}"
-        yield Text(f"{result.policy}: {len(found):,} commits, {readings:,} readings, {size(held)}, {span}")
+        counts = f"{counted(len(found), 'commit')}, {counted(readings, 'reading')}, {size(held)}"
+        yield Text(f"{result.policy}: {counts}, {span}")
+    everything = [it for result in results for it in result.body.get("commits", ())]
+    total = size(sum(it["bytes"] for it in everything))
+    yield from closing(results, f"{counted(len(everything), 'commit')}, {total} in all")
 
 
 def _by_commit(result: Result, found: Sequence[Body]) -> Any:
     heads = ("commit", "since", "until", "buckets", "readings", "bytes", "created", "drilled", "class")
-    table = outcome_table(f"Commits of {result.policy}", *heads, minor=("until", "created", "class"))
+    table = Grid(f"Commits of {result.policy}", heads, minor=("until", "created", "class"))
     for it in found:
         counts = (number(it["buckets"]), number(it["readings"]), size(it["bytes"]))
         times = (instant(it["created_at"]), instant(it["drilled_at"]), it["storage_class"] or "–")
         row = (it["commit"], instant(it["since"]), instant(it["until"]), *counts, *times)
-        table.add_row(*row, outcome(result))
+        table.add_row(*row)
     return table
 
 
 def _by_month(result: Result, found: Sequence[Body]) -> Any:
     heads = ("month", "commits", "buckets", "readings", "bytes", "created")
-    table = outcome_table(f"Commits of {result.policy}, by month of their first reading", *heads)
+    table = Grid(f"Commits of {result.policy}, by month of their first reading", heads)
     for month, group in groupby(found, key=lambda it: f"{it['since']:%Y-%m}"):
         some = list(group)
         sums = [number(sum(it[key] for it in some)) for key in ("buckets", "readings")]
         total, newest = size(sum(it["bytes"] for it in some)), instant(max(it["created_at"] for it in some))
-        table.add_row(month, number(len(some)), *sums, total, newest, outcome(result))
+        table.add_row(month, number(len(some)), *sums, total, newest)
     return table
 
 

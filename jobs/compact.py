@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
 from bucketwise.archivers.compact import CompactOptions, CompactReport
 from bucketwise.archivers.kinds import archive_of
@@ -17,8 +19,10 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table, notes
+from bucketwise.jobs.output.text import size
 
 DryMerge = Annotated[bool, typer.Option("--dry-run", help="Show what would be merged, and change nothing.")]
 
@@ -33,7 +37,18 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryMe
     followers = (*registering(call.settings.lake), *following_copies(call.settings.store))
     options = RunOptions(within, dry_run, followers=followers)
     results = perform(call, [COMPACT_ALL], options)
-    return Report(call.command, call.now, results, [job_table(JOB, results), *notes(results)])
+    return Report(call.command, call.now, results, compact_tables(results, dry_run=dry_run))
+
+
+def compact_tables(results: Sequence[Result], *, dry_run: bool) -> list[RenderableType]:
+    """Returns what `compact` prints."""
+    keys = ("commits", "into", "bytes_before", "bytes_after")
+    commits, into, before, after = (sum(it.body.get(key) or 0 for it in results) for key in keys)
+    what = "no small commits to merge"
+    if commits:
+        sizes = f"{size(before)} before, {size(after)} after"
+        what = f"{counted(commits, 'commit')} {'would be ' if dry_run else ''}merged into {into:,}; {sizes}"
+    return [job_table(JOB, results), *notes(results), *closing(results, what)]
 
 
 def _compact(turn: Turn) -> StepResult:

@@ -27,6 +27,7 @@ from bucketwise.jobs.core.known_series import require_known_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
 from bucketwise.jobs.output.bodies import asking
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import number
@@ -153,7 +154,17 @@ def coverage_tables(results: Sequence[Result], *, is_full: bool) -> list[Rendera
                 shown.append(Text("? unknown: neither in manifests nor in summaries"))
         elif "days" in result.body:
             shown.append(Text(f"{result.policy}: nothing is known about this range"))
-    return shown
+    return [*shown, *closing(results, _sum_of(results))]
+
+
+def _sum_of(results: Sequence[Result]) -> str:
+    """Returns how many days are in each state, and how many readings are known there."""
+    rows = [it for result in results for it in result.body.get("days", ())]
+    states = Counter(it["state"] for it in rows)
+    unit = "hour" if rows and "hour" in rows[0] else "day"
+    told = ", ".join(f"{states[it]:,} {it}" for it in _SHOWN if states[it])
+    readings = sum(it["readings"] or 0 for it in rows)
+    return f"{counted(len(rows), unit)}{f' ({told})' if told else ''} with {counted(readings, 'reading')}"
 
 
 def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:

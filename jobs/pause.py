@@ -21,6 +21,7 @@ from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import running
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
@@ -76,7 +77,7 @@ def _on_one_line(reason: str | None) -> str | None:
 def _report(call: Call, step: Step) -> Report:
     # A pause must not have to wait for a run to end, so it takes no lease.
     results = perform(call, [step], RunOptions(dry_run=True))
-    return Report(call.command, call.now, results, [pauses_table(results)])
+    return Report(call.command, call.now, results, pauses_tables(results))
 
 
 def pause_step(reason: str, by: str) -> Step:
@@ -126,14 +127,17 @@ def lift_step(reason: str, by: str) -> Step:
     return Step("resume", do, by_present=True)
 
 
-def pauses_table(results: Sequence[Result]) -> RenderableType:
-    """Returns a row for each policy, paused or not."""
+def pauses_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a row for each policy that is paused, and what has changed."""
     table = Grid("Pauses", ("policy", "paused since", "by", "reason"))
     for result in results:
-        it = result.body.get("paused")
-        row = (iso(it["since"]), it["by"], it["reason"]) if it else ("–", "–", "–")
-        table.add_row(result.policy, *map(printable, row))
-    return table
+        if it := result.body.get("paused"):
+            table.add_row(result.policy, *map(printable, (iso(it["since"]), it["by"], it["reason"])))
+    lifted = sum(bool(it.body.get("lifted")) for it in results)
+    changed = sum(bool(it.body.get("changed")) for it in results)
+    paused = f"{len(table.rows):,}" if table.rows else "none"
+    times = f"; a later time of {counted(lifted, 'policy')} was lifted" if lifted else ""
+    return [table, *closing(results, f"{paused} paused; {changed:,} changed by this command{times}")]
 
 
 _RIGHTS = {LEASES: ("insert", "update")}

@@ -20,8 +20,9 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
+from bucketwise.jobs.output.tables import instant, number
 from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
@@ -88,8 +89,8 @@ def event(receipt: Body) -> str:
 
 def ranges_of(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a table of ranges of receipts, and a calendar for each policy."""
-    heads = ("policy", "numbers", "from", "until", "receipts", "buckets", "of", "held by", "by")
-    table = outcome_table("Receipts", *heads, minor=("by", "of"))
+    heads = ("policy", "numbers", "from", "buckets", "what", "until", "receipts", "of", "by")
+    table = Grid("Receipts", heads, minor=("by", "of"))
     calendars: list[RenderableType] = []
     for result in results:
         found = result.body.get("deletes", [])
@@ -99,13 +100,13 @@ def ranges_of(results: Sequence[Result]) -> list[RenderableType]:
             table.add_row(
                 result.policy,
                 "–".join(dict.fromkeys(map(number, numbers))),
-                *(instant(it["at"]) for it in (alike[0], alike[-1])),
-                f"{len(alike):,}",
+                instant(alike[0]["at"]),
                 number(_buckets(alike)),
-                alike[0].get("collection", "–"),
                 _places(alike),
+                instant(alike[-1]["at"]),
+                f"{len(alike):,}",
+                alike[0].get("collection", "–"),
                 _who(alike[0]),
-                outcome(result),
             )
         calendars += _calendar(result.policy, found)
     return [table, *calendars]
@@ -126,7 +127,7 @@ def _buckets(alike: Sequence[Body]) -> int | None:
 
 def _places(alike: Sequence[Body]) -> str:
     places = list(dict.fromkeys(map(_place, alike)))
-    return places[0] if len(places) == 1 else f"{len(places):,} commits"
+    return places[0] if len(places) == 1 else f"to {counted(len(places), 'commit')}"
 
 
 def _place(it: Body) -> str:
@@ -158,16 +159,16 @@ def _sum_of(results: Sequence[Result]) -> str:
 
 def receipts_table(results: Sequence[Result]) -> RenderableType:
     """Returns a row for each receipt."""
-    table = outcome_table(
+    table = Grid(
         "Receipts",
-        *("policy", "number", "at", "done at", "by", "from", "buckets", "held by"),
+        ("policy", "number", "at", "done at", "by", "from", "buckets", "held by"),
         minor=("done at", "by", "from"),
     )
     for result in results:
         for it in result.body.get("deletes", []):
             when = (number(it["sequence"]), instant(it["at"]), instant(it.get("done_at")), _who(it))
             what = (it.get("collection", "–"), number(it.get("buckets")), _place(it))
-            table.add_row(result.policy, *when, *what, outcome(result))
+            table.add_row(result.policy, *when, *what)
     return table
 
 

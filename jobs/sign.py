@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+from rich.console import RenderableType
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.kinds import archive_of
@@ -14,7 +17,8 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, prepare
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
 
@@ -26,7 +30,16 @@ def sign(call: Call) -> Report:
     are taken off.
     """
     results = perform(call, [SIGN])
-    return Report(call.command, call.now, results, [job_table(JOB, results)])
+    return Report(call.command, call.now, results, sign_tables(results))
+
+
+def sign_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `sign` prints."""
+    manifests, receipts = (sum(it.body.get(key) or 0 for it in results) for key in JOB.columns)
+    what = f"{counted(manifests, 'manifest')} and {counted(receipts, 'receipt')} signed"
+    if not manifests and not receipts:
+        what = "all is signed as it is to be"
+    return [job_table(JOB, results), *closing(results, what)]
 
 
 def _sign(turn: Turn) -> StepResult:

@@ -28,7 +28,8 @@ from bucketwise.jobs.core.ledger import Ledger, Repeat
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Document, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.report import Report, Result, own_error
 from bucketwise.jobs.output.tables import cell, job_table, outcome_table, pause_lines
 from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.progress import NO_GATE, load, rolled_up_through
@@ -56,6 +57,8 @@ def status(call: Call, failed: Failed = False) -> Report:
 
 
 LAST_RUNS = 5
+#: Columns of them that go first.
+_MINOR = ("ended", "runs")
 
 
 def _status(turn: Turn) -> StepResult:
@@ -160,13 +163,18 @@ def command(verb: str, policy: str, arguments: Sequence[str], config: Path | Non
 
 def status_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `status` prints: how far each policy is, and its last runs."""
-    runs = outcome_table("Last runs", "policy", "verb", "runs", "started", "ended", "error")
+    runs = outcome_table("Last runs", "policy", "started", "verb", "ended", "runs", "error", minor=_MINOR)
     for result in results:
         for run in result.body.get("last_runs", []):
-            cells = [cell(key, run[key]) for key in ("verb", "runs", "started", "ended")]
-            error = (run["error"] or "").partition("\n")[0]
+            cells = [cell(key, run[key]) for key in ("started", "verb", "ended", "runs")]
+            error = own_error(run["error"], result.policy).partition("\n")[0]
             runs.add_row(result.policy, *cells, Text(error), run["outcome"])
-    return [job_table(JOB, results), runs]
+    waiting, quarantined = (
+        sum(it.body.get(key) or 0 for it in results) for key in ("waiting", "quarantined")
+    )
+    what = f"{counted(waiting, 'expired bucket')} wait"
+    broken = f"; {counted(quarantined, 'bucket')} quarantined" if quarantined else ""
+    return [job_table(JOB, results), runs, *closing(results, f"{what}{broken}")]
 
 
 UNTOLD = "repeat it as it was given: the ledger does not record which series it named"

@@ -23,6 +23,7 @@ from bucketwise.jobs.core.lease import touching
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.rollups.context import transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS
@@ -94,14 +95,17 @@ def _lift(context: ArchiveContext, found: list[Document], session: ClientSession
 
 def undelete_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns how many tombstones were lifted, and until when."""
-    return [Text(_lifted(it)) for it in results if "days" in it.body]
+    days, summaries = (sum(it.body.get(key) or 0 for it in results) for key in ("days", "summaries"))
+    what = f"tombstones of {counted(days, 'day')} and {counted(summaries, 'summary')} were lifted"
+    if not days and not summaries:
+        what = "no tombstone stands there"
+    lifted = [it for it in results if it.body.get("days") or it.body.get("summaries")]
+    return [*(Text(_lifted(it)) for it in lifted), *closing(results, what)]
 
 
 def _lifted(it: Result) -> str:
     days, summaries = it.body["days"], it.body["summaries"]
-    what = [f"{days:,} archived days"] * bool(days) + [f"{summaries:,} summaries"] * bool(summaries)
-    if not what:
-        return f"{it.policy}: no tombstone stands there"
+    what = [counted(days, "archived day")] * bool(days) + [counted(summaries, "summary")] * bool(summaries)
     return f"{it.policy}: tombstones of {' and of '.join(what)} were lifted, until {iso(it.body['until'])}"
 
 

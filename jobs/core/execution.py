@@ -153,10 +153,9 @@ def emit(report: Report, *, as_json: bool) -> None:
         discard_buffer(sys.stdout)
         report.error = f"the result could not be written to stdout: {error.strerror}. What was done is kept"
         report.error_code = 1
-    failed = [it.policy for it in report.results if it.error is not None]
-    for number, line in enumerate(report.complaints):  # those of policies come first
-        policy = {"policy": failed[number]} if number < len(failed) else {}
-        logs.complain(line, **policy, exit_code=report.exit_code)
+    for line, policies in report.complaints:
+        about = {"policy": policies[0]} if len(policies) == 1 else {"policies": policies} if policies else {}
+        logs.complain(line, **about, exit_code=report.exit_code)
 
 
 def _print(report: Report, *, as_json: bool) -> None:

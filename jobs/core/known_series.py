@@ -45,7 +45,7 @@ def require_known_series(context: ArchiveContext, selector: Selector) -> None:
     asked = " ".join(f"{name}={text}" for name, text in selector.items())
     near = _nearest(context, selector)
     hint = f"The nearest: {', '.join(near)}" if near else "`bucketwise summarize` lists those that it has"
-    raise UsageError(f"--series {asked}: policy {policy.name} knows no such series. {hint}")
+    raise UsageError(f"policy {policy.name}: --series {asked}: no such series is known. {hint}")
 
 
 def _is_known(context: ArchiveContext, selector: Selector) -> bool:

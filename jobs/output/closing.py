@@ -21,6 +21,8 @@ _TITLES = {
     "Compact": "Would be merged",
     "Expired summaries": "Summaries that would expire",
 }
+#: So many policies that need attention are named.
+_MOST_NAMED = 10
 _CONSONANT_Y = re.compile("(?<![aeiou])y$")
 _HEADS = {"deleted": "to delete", "parts": "parts to write"}
 
@@ -33,12 +35,11 @@ def counted(count: int, one: str) -> str:
 
 
 def closing(results: Sequence[Result], what: str) -> list[Text]:
-    """Returns the line: how many policies, what was done, and which need attention. Where no policy was
-    worked on, there is none."""
-    worked = [it for it in results if it.body]
-    if not worked:
+    """Returns the line: how many policies, what was done, and which need attention."""
+    if not results:
         return []
-    return [Text(f"{counted(len(results), 'policy')}: {what}{attention(results)}")]
+    done = what if any(it.body for it in results) else "nothing was done"
+    return [Text(f"{counted(len(results), 'policy')}: {done}{attention(results)}")]
 
 
 def attention(results: Sequence[Result]) -> str:
@@ -46,7 +47,8 @@ def attention(results: Sequence[Result]) -> str:
     odd = [f"{it.policy} ({it.outcome})" for it in results if it.outcome != "done"]
     if not odd:
         return ""
-    return f"; {len(odd):,} {'needs' if len(odd) == 1 else 'need'} attention: {', '.join(odd)}"
+    named = ", ".join(odd[:_MOST_NAMED]) + (", …" if len(odd) > _MOST_NAMED else "")
+    return f"; {len(odd):,} {'needs' if len(odd) == 1 else 'need'} attention: {named}"
 
 
 def run_closing(results: Sequence[Result]) -> list[Text]:

@@ -20,6 +20,9 @@ _PROSE = frozenset({"error", "message", "reason", "what", "cost", "remedy", "why
 #: Columns that stay to the end as they are; the first one of a table stays as well.
 _KEPT = frozenset({"policy", "outcome"})
 _INSTANT = re.compile(r"\d{4,}-\d\d-\d\dT(\d\d:\d\d)(:\d\d(?:\.\d+)?)Z")
+#: Characters of an instant until its day, its minute and its second.
+_DAY, _MINUTE, _SECOND = 10, 16, 19
+_CUT = re.compile(r"\d{4,}-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?")
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?(?: [kMGT]?B)?|–|\?|NULL|")
 #: Cut texts, and lines of sentences, keep so many characters where they have as many.
 _LEAST = 16
@@ -72,14 +75,23 @@ class Column:
 
     @property
     def coarser(self) -> Column:
-        """Returns the column with instants only as fine as all of them need."""
+        """Returns the column with instants as fine as all of them need, to the second at most."""
         found = [_INSTANT.fullmatch(it) for it in self.texts if it not in ("", NONE)]
         if not found or not all(found):
             return self
         fine = {(it[1], float(it[2][1:])) for it in found if it}
         if any(seconds for _, seconds in fine):
-            return self
-        end = 10 if all(clock == "00:00" for clock, _ in fine) else 16
+            return self._until(_SECOND)
+        return self._until(_DAY if all(clock == "00:00" for clock, _ in fine) else _MINUTE)
+
+    @property
+    def coarsest(self) -> Column:
+        """Returns the column with instants to the minute at most."""
+        is_fine = any(len(it) == _SECOND and _is_instant(it) for it in self.texts)
+        return self._until(_MINUTE) if is_fine else self
+
+    def _until(self, end: int) -> Column:
+        """Returns the column with so many characters of each instant."""
         cells = (
             Text(it.plain[:end].replace("T", " "), it.style) if _is_instant(it.plain) else it
             for it in self.cells
@@ -112,7 +124,9 @@ def layout(columns: Sequence[Column], width: int, *, keeps_all: bool = False) ->
     if _width(found) <= width:
         return Layout(found)
     found, left_out = [it.coarser for it in found], list[str]()
-    while _width([replace(it, width=it.least) for it in found]) > width:
+    if not _fits(found, width):
+        found = [it.coarsest for it in found]
+    while not _fits(found, width):
         least = [it for it in found[len(kept) :] if it.head not in _KEPT and not it.is_prose]
         if not least:
             return Layout([it for it in columns if keeps_all or not it.is_empty], is_list=True)
@@ -218,6 +232,11 @@ def _narrowed(columns: Sequence[Column], width: int) -> list[Column]:
     return [replace(it, width=room) for it, room in zip(columns, given, strict=True)]
 
 
+def _fits(columns: Sequence[Column], width: int) -> bool:
+    """Returns whether columns have room where each has its least."""
+    return _width([replace(it, width=it.least) for it in columns]) <= width
+
+
 def _width(columns: Sequence[Column]) -> int:
     """Returns the width of a table: each column has a space at its sides and an edge."""
     return sum(it.needed + 3 for it in columns) + 1
@@ -227,10 +246,5 @@ def _cells(text: str) -> int:
     return Text(text).cell_len
 
 
-def _until(cell: Text, end: int) -> Text:
-    """Returns an instant until the date or the minute; another text as it is."""
-    return Text(cell.plain[:end].replace("T", " "), cell.style) if _INSTANT.fullmatch(cell.plain) else cell
-
-
 def _is_instant(text: str) -> bool:
-    return bool(_INSTANT.fullmatch(text)) or bool(re.fullmatch(r"\d{4,}-\d\d-\d\d( \d\d:\d\d)?", text))
+    return bool(_INSTANT.fullmatch(text)) or bool(_CUT.fullmatch(text))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bson import json_util
 from bson.code import Code
@@ -83,6 +83,11 @@ class Result:
         return self.stopped if self.exit_code == 0 and self.stopped else OUTCOMES[self.exit_code]
 
     @property
+    def own_error(self) -> str:
+        """Returns the error without the name of the policy, where that is told beside it."""
+        return own_error(self.error, self.policy)
+
+    @property
     def is_idle(self) -> bool:
         """Returns whether there was no run: the policy is paused, or this is no time for it to work."""
         return self.outcome in ("paused", "outside window")
@@ -94,6 +99,11 @@ class Result:
         beside["late_since"] = self.late_since
         given = {key: value for key, value in beside.items() if value is not None}
         return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **given, **error}
+
+
+def own_error(error: str | None, policy: str) -> str:
+    """Returns an error of a policy without its name, where that is told beside it; empty for none."""
+    return (error or "").removeprefix(f"policy {policy}: ")
 
 
 @dataclass
@@ -143,14 +153,31 @@ class Report:
         return plain
 
     @property
-    def complaints(self) -> list[str]:
-        """Returns a line for each error, for people."""
-        of_policies = [
-            f"policy {result.policy}: {result.error.removeprefix(f'policy {result.policy}: ')}"
-            for result in self.results
-            if result.error is not None
-        ]
-        return [*of_policies, *([] if self.error is None else [self.error])]
+    def complaints(self) -> list[Complaint]:
+        """Returns a line for each error, for people. What several policies say alike is one."""
+        alike: dict[str, list[str]] = {}
+        for it in self.results:
+            if it.error is not None:
+                alike.setdefault(it.own_error, []).append(it.policy)
+        of_policies = [Complaint(f"{_named(them)}: {error}", them) for error, them in alike.items()]
+        return [*of_policies, *([] if self.error is None else [Complaint(self.error, [])])]
+
+
+class Complaint(NamedTuple):
+    """An error as a line, and the policies that it is about; of the command itself, none."""
+
+    line: str
+    policies: list[str]
+
+
+_MOST_NAMED = 5
+
+
+def _named(policies: list[str]) -> str:
+    if len(policies) == 1:
+        return f"policy {policies[0]}"
+    more = ", …" if len(policies) > _MOST_NAMED else ""
+    return f"{len(policies):,} policies ({', '.join(policies[:_MOST_NAMED])}{more})"
 
 
 def _plain(value: Any) -> Any:

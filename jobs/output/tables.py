@@ -32,14 +32,21 @@ def outcome_table(title: str, *heads: str, minor: Collection[str] = ()) -> Grid:
 
 
 def table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") -> Grid:
-    """Returns a row for each policy with the values of these keys; `step`: that of the step, where there are
-    several."""
+    """Returns a row for each policy that has values of these keys, and none where all of them are zero.
+    `step`: that of the step, where there are several."""
     table = outcome_table(title, "policy", *(_HEADS.get(it, it.replace("_", " ")) for it in keys))
-    for result in results:
-        inner = result.body.get(step)
-        body = inner if isinstance(inner, dict) else result.body
-        table.add_row(result.policy, *(cell(key, body.get(key)) for key in keys), outcome(result))
+    rows = [(it, [_body_of(it, step).get(key) for key in keys]) for it in results]
+    if not any(it for _, values in rows for it in values if not isinstance(it, str)):
+        return table  # the line below says that there was nothing to do
+    for result, values in rows:
+        if any(it is not None for it in values):
+            table.add_row(result.policy, *map(cell, keys, values), outcome(result))
     return table
+
+
+def _body_of(result: Result, step: str) -> Body:
+    inner = result.body.get(step)
+    return inner if isinstance(inner, dict) else result.body
 
 
 def cell(key: str, value: Any) -> str:
@@ -120,7 +127,7 @@ def fit_lines(results: Iterable[Result], *, is_full: bool = False) -> list[Rende
 def _is_odd(fit: Body) -> bool:
     """Returns whether some buckets do not fit, or values are not finite numbers."""
     is_short = fit["buckets"] < fit["sampled"] or any(it < 1 for it in fit["finite"].values())
-    return is_short or not fit["readings"] or bool(fit.get("misfits"))
+    return is_short or not fit["readings"]
 
 
 def _fit(fit: Body) -> str:

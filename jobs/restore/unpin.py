@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+
+from rich.console import RenderableType
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.buckets.decoding.decode import decode
@@ -12,7 +15,8 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.rollups.context import transaction
 
@@ -25,7 +29,14 @@ def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
     in that range are released.
     """
     results = perform(call, [UNPIN], RunOptions(call.ranges(since, until)))
-    return Report(call.command, call.now, results, [job_table(JOB, results)])
+    return Report(call.command, call.now, results, unpin_tables(results))
+
+
+def unpin_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `unpin` prints."""
+    released = sum(it.body.get("buckets") or 0 for it in results)
+    what = f"{counted(released, 'bucket')} released" if released else "no bucket was pinned"
+    return [job_table(JOB, results), *closing(results, what)]
 
 
 def _unpin(turn: Turn) -> StepResult:

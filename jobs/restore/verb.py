@@ -198,7 +198,7 @@ def _preview_lines(results: Sequence[Result]) -> Iterator[RenderableType]:
         if result.error is None:
             body = result.body
             held = f"{body['buckets']:,} buckets with {body['readings']:,} readings"
-            place = f", from {body['commits']:,} commits" if body["commits"] else ""
+            place = f", from {counted(body['commits'], 'commit')}" if body["commits"] else ""
             yield Text(
                 f"{result.policy}: would restore {held}, {size(body['bytes'])}{place}. Nothing was written"
             )

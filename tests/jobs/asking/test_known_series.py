@@ -27,7 +27,7 @@ def refused(place: Place, verb: str, policy: str, series: str) -> str:
 def test_a_series_that_is_not_there_is_refused_and_the_nearest_named(place: Place) -> None:
     for verb in VERBS:
         err = refused(place, verb, "ticks", "symbol=MBD")
-        assert "--series symbol=MBD: policy ticks knows no such series. The nearest: symbol=MDB" in err
+        assert "policy ticks: --series symbol=MBD: no such series is known. The nearest: symbol=MDB" in err
     assert "back" not in place.database.list_collection_names()
     assert "The nearest: sensor=7" in refused(place, "readings", "iot", "sensor=77")
     # It is known, and has nothing in this range: that is an answer.

@@ -111,10 +111,10 @@ def words(text: str) -> list[str]:
 
 
 def is_part(word: str, whole: str) -> bool:
-    """Whether a word is one of the wide output, its ends with … between, or its date or minute."""
+    """Whether a word is one of the wide output, its ends with … between, or its date, minute or second."""
     if "…" in word:
         begin, end = word.split("…")
         return whole.startswith(begin) and whole.endswith(end)
     return word == whole or (
-        bool(re.match(r"\d{4}-\d\d-\d\dT", whole)) and word in (whole[:10], whole[11:16])
+        bool(re.match(r"\d{4}-\d\d-\d\dT", whole)) and word in (whole[:10], whole[11:16], whole[11:19])
     )

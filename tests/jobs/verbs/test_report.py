@@ -58,7 +58,7 @@ def test_json_has_the_contract_s_shape() -> None:
             {"policy": "iot", "exit_code": 1, "error": "no"},
         ],
     }
-    assert report.complaints == ["policy iot: no"]
+    assert report.complaints == [("policy iot: no", ["iot"])]
     refused = Report("run", NOW, error="bad", error_code=2)
     assert json.loads(refused.as_json())["error"] == "bad"
     assert refused.exit_code == 2
