@@ -89,7 +89,7 @@ def event(receipt: Body) -> str:
 
 def ranges_of(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a table of ranges of receipts, and a calendar for each policy."""
-    heads = ("policy", "numbers", "from", "buckets", "what", "until", "receipts", "of", "by")
+    heads = ("policy", "numbers", "from", "buckets", "held by", "until", "receipts", "of", "by")
     table = Grid("Receipts", heads, minor=("by", "of"))
     calendars: list[RenderableType] = []
     for result in results:

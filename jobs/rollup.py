@@ -37,7 +37,15 @@ from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import run_closing
 from bucketwise.jobs.output.grid import Attention
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import fit_lines, leftover_lines, notes, number, outcome, outcome_table
+from bucketwise.jobs.output.tables import (
+    fit_lines,
+    leftover_lines,
+    notes,
+    number,
+    outcome,
+    outcome_table,
+    telling,
+)
 from bucketwise.jobs.publish.verb import published
 from bucketwise.rollups.changes.late import LateSpans
 from bucketwise.rollups.rolling.plan import Backfill, LeftWindows, RollupOptions, RollupReport, no_report
@@ -209,10 +217,14 @@ def rollup_table(results: Sequence[Result]) -> RenderableType:
     levels = levels_in(bodies)
     heads = [head for level in levels for head in (f"{level} written", "unchanged")]
     table = outcome_table("Roll-up", "policy", "readings", *heads)
-    for result, body in zip(results, bodies, strict=True):
-        of_levels = [body.get(it, {}).get(key) for it in levels for key in ("written", "unchanged")]
-        table.add_row(result.policy, *map(number, [body.get("readings"), *of_levels]), outcome(result))
+    of_levels = [[it.get(name, {}).get(key) for name in levels for key in _COUNTED] for it in bodies]
+    counts = [[body.get("readings"), *more] for body, more in zip(bodies, of_levels, strict=True)]
+    for result, values in telling(list(zip(results, counts, strict=True))):
+        table.add_row(result.policy, *map(number, values), outcome(result))
     return table
+
+
+_COUNTED = ("written", "unchanged")
 
 
 def levels_in(bodies: Iterable[Body]) -> list[str]:

@@ -35,7 +35,7 @@ def sign(call: Call) -> Report:
 
 def sign_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `sign` prints."""
-    manifests, receipts = (sum(it.body.get(key) or 0 for it in results) for key in JOB.columns)
+    manifests, receipts = (sum(it.body.get(key) or 0 for it in results) for key in ("manifests", "receipts"))
     what = f"{counted(manifests, 'manifest')} and {counted(receipts, 'receipt')} signed"
     if not manifests and not receipts:
         what = "all is signed as it is to be"

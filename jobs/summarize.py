@@ -24,6 +24,7 @@ from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import asking
+from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, statistic
@@ -194,8 +195,11 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
             for name, value in row["values"].items():
                 shown = (statistic(value.get(key)) for key in keys)
                 table.add_row(Text(printable(series)), *map(Text, step), Text(name), *shown)
-        *counted, last = (f"{count:,} {LEVEL_RULES[level].noun}" for level, count in body["windows"].items())
-        basis = f"{', '.join(counted)} and {last} ({body['summaries']:,} summaries)"
+        *windows, last = (
+            counted(count, LEVEL_RULES[level].noun.removesuffix("s"))
+            for level, count in body["windows"].items()
+        )
+        basis = f"{', '.join(windows)} and {last} ({counted(body['summaries'], 'summary')})"
         span = f"{instant(body['since'])} to {instant(body['until'])}"
         tables += [table, Text(f"{span}, from {basis}")]
         for gap in body["missing"]:

@@ -280,6 +280,23 @@ class Ledger:
         found = self._runs.find({"policy": policy, "verb": {"$in": list(verbs)}}).sort("started", DESCENDING)
         return [self._read(document) for document in found.limit(count)]
 
+    def last_proofs(self, policies: Sequence[str]) -> dict[str, dict[str, Run]]:
+        """Returns the latest audit that could look, and the latest drill that was completed, by policy and
+        verb. It takes one command."""
+        proofs = [
+            {"verb": "audit", "counts.errors": {"$exists": True}},
+            {"verb": "drill", "exit_code": {"$in": COMPLETED}},
+        ]
+        newest: list[Document] = [
+            {"$match": {"policy": {"$in": list(policies)}, "$or": proofs}},
+            {"$sort": {"policy": ASCENDING, "verb": ASCENDING, "started": DESCENDING}},
+            {"$group": {"_id": {"policy": "$policy", "verb": "$verb"}, "run": {"$first": "$$ROOT"}}},
+        ]
+        found: dict[str, dict[str, Run]] = {}
+        for it in self._runs.aggregate(newest):
+            found.setdefault(it["_id"]["policy"], {})[it["_id"]["verb"]] = self._read(it["run"])
+        return found
+
     def to_repeat(self, policies: Sequence[str]) -> dict[str, list[Repeat]]:
         """Returns the runs to repeat, by policy, the newest first: those that failed or died, and after which
         none with the same arguments has completed or is running."""

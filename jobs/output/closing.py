@@ -38,7 +38,7 @@ def closing(results: Sequence[Result], what: str) -> list[Text]:
     """Returns the line: how many policies, what was done, and which need attention."""
     if not results:
         return []
-    done = what if any(it.body for it in results) else "nothing was done"
+    done = what if any(it.body for it in results) else "none was worked on"
     return [Text(f"{counted(len(results), 'policy')}: {done}{attention(results)}")]
 
 

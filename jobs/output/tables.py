@@ -36,12 +36,17 @@ def table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") 
     `step`: that of the step, where there are several."""
     table = outcome_table(title, "policy", *(_HEADS.get(it, it.replace("_", " ")) for it in keys))
     rows = [(it, [_body_of(it, step).get(key) for key in keys]) for it in results]
-    if not any(it for _, values in rows for it in values if not isinstance(it, str)):
-        return table  # the line below says that there was nothing to do
-    for result, values in rows:
-        if any(it is not None for it in values):
-            table.add_row(result.policy, *map(cell, keys, values), outcome(result))
+    for result, values in telling(rows):
+        table.add_row(result.policy, *map(cell, keys, values), outcome(result))
     return table
+
+
+def telling(rows: Sequence[tuple[Result, list[Any]]]) -> Sequence[tuple[Result, list[Any]]]:
+    """Returns the rows that have values. Where all of these are zero there are none: the closing line says
+    that there was nothing to do."""
+    if not any(it for _, values in rows for it in values if not isinstance(it, str)):
+        return []
+    return [(it, values) for it, values in rows if any(value is not None for value in values)]
 
 
 def _body_of(result: Result, step: str) -> Body:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import pymongo
@@ -19,13 +19,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pymongo.database import Database
 
 from bucketwise import __version__
-from bucketwise.config.cron import missed_since, parse_window
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.failures import failure_of
-from bucketwise.jobs.core.ledger import COMPLETED, RUNNING, SCHEDULED, Ledger, Run
+from bucketwise.jobs.core.ledger import RUNNING, Ledger, Run
 from bucketwise.jobs.core.metrics import Metrics
-from bucketwise.jobs.core.runner import WINDOW_OVER
 from bucketwise.jobs.core.turn import Document
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report, Result
@@ -33,99 +31,10 @@ from bucketwise.jobs.output.text import size
 from bucketwise.jobs.schedule.scheduler import Service
 from bucketwise.jobs.schedule.server import HEALTH, Pages, Response
 from bucketwise.jobs.schedule.timeline import HEIGHT, MOST_RUNS, WIDTH, chart, run_body, with_trends
-from bucketwise.jobs.status import UNTOLD, command, failed
+from bucketwise.jobs.schedule.troubles import PolicyState, span, troubles
+from bucketwise.jobs.status import failed
 
 Body = dict[str, Any]
-
-#: How long expired buckets may wait: then audits call them overdue, too.
-_OVERDUE = timedelta(days=1)
-
-
-_FAILED = (1, 2, 5)
-
-
-@dataclass(frozen=True)
-class PolicyState:
-    """The state of a policy. `place`: the JSON of how far it is. `failed`: as `status --failed` lists it.
-    `audit`: findings by severity. `ended`: its last turn here, and when that was."""
-
-    paused: Body | None = None
-    runs: Sequence[Run] = ()
-    place: Body = field(default_factory=dict)
-    failed: Sequence[Body] = ()
-    audit: Mapping[str, float] = field(default_factory=dict)
-    ended: tuple[datetime, Result] | None = None
-    is_running: bool = False
-
-
-class Trouble(NamedTuple):
-    """Something that is wrong. `command`: what to type; None where that is not known."""
-
-    severity: str
-    text: str
-    command: str | None
-
-
-def troubles(policy: Policy, state: PolicyState, now: datetime, config: Path | None) -> list[Trouble]:
-    """Returns what is wrong, errors first. `config`: that of --config, which the suggested commands
-    repeat."""
-
-    def command_line(verb: str) -> str:
-        return command(verb, policy.name, (), config)
-
-    found = [*_of_runs(state, command_line("run")), *_of_place(state, command_line("plan"))]
-    if count := int(state.audit.get("error", 0)):
-        at = clock.iso(datetime.fromtimestamp(int(state.audit["at"]), UTC))
-        errors = "error" if count == 1 else "errors"
-        found.append(Trouble("error", f"the audit of {at} has {count:,} {errors}", command_line("audit")))
-    if state.paused:
-        it = state.paused
-        text = f"paused since {clock.iso(it['since'])} by {it['by']}: {it['reason']}"
-        found.append(Trouble("warning", text, command_line("resume")))
-    elif policy.schedule is not None and not state.is_running:
-        completed = next(
-            (it.started for it in state.runs if it.verb == SCHEDULED and it.exit_code in COMPLETED), None
-        )
-        if late := missed_since(policy.schedule, completed, now, policy.throttle.window):
-            found.append(
-                _late(policy, f"no run was completed since it was due at {clock.iso(late)}", now, config)
-            )
-    return sorted(found, key=lambda it: it.severity)
-
-
-def _late(policy: Policy, text: str, now: datetime, config: Path | None) -> Trouble:
-    window = parse_window(policy.throttle.window or "always")
-    opens = None if window is None else window.closed_until(now)
-    if opens is None:
-        return Trouble("error", f"late: {text}", command("run", policy.name, (), config))
-    anyway = command("run", policy.name, ["--no-throttle"], config)
-    return Trouble("warning", f"waits for its window, which opens at {clock.iso(opens)}: {text}", anyway)
-
-
-def _of_runs(state: PolicyState, again: str) -> Iterator[Trouble]:
-    for it in state.failed:
-        why = (it["error"] or "it never finished").partition("\n")[0]
-        text = f"{it['verb']} of {clock.iso(it['started'])}: {it['outcome']}: {why}"
-        severity = "warning" if it["error"] == WINDOW_OVER else "error"  # as it was asked to
-        yield Trouble(severity, text, it["command"] or UNTOLD)
-    if state.ended and not state.failed:
-        at, result = state.ended
-        if result.exit_code in _FAILED and not any(it.started > at for it in state.runs):
-            yield Trouble("error", f"the run due at {clock.iso(at)}: {result.outcome}: {result.error}", again)
-    counts = (it.counts for it in state.runs if it.verb == SCHEDULED and it.outcome != RUNNING)
-    steps = next(counts, {}).values()
-    if broken := max((it.get("quarantined", 0) for it in steps if isinstance(it, Mapping)), default=0):
-        yield Trouble("warning", f"{broken:,} buckets are quarantined", again.replace(" run ", " plan "))
-
-
-def _of_place(state: PolicyState, why: str) -> Iterator[Trouble]:
-    if error := state.place.get("error"):
-        yield Trouble("error", error, why)
-    for what, key in (("roll-up", "rollup_lag_seconds"), ("archive", "archive_lag_seconds")):
-        lag = timedelta(seconds=state.place.get(key, 0))
-        if lag > _OVERDUE and not (state.paused or state.failed or state.is_running):
-            yield Trouble("warning", f"the {what} is {lag.days:,} days behind", why)
-
 
 #: Seconds: a page that is asked for more often shows the same; it waits so long for what is new; and so long
 #: MongoDB may take.
@@ -147,6 +56,7 @@ class LastAnswer:
     latest: Mapping[str, tuple[Document | None, list[Run]]] = field(default_factory=dict)
     failed: Mapping[str, list[Body]] = field(default_factory=dict)
     audits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    proofs: Mapping[str, Mapping[str, Run]] = field(default_factory=dict)
     failing: tuple[datetime, str] | None = None
 
 
@@ -252,7 +162,8 @@ class Board:
             with pymongo.timeout(PATIENCE):
                 latest = Ledger(self.database).latest(names, _RUNS_OF_EACH)
                 repeats = failed(self.database, self.policies, self.config)
-            self._last_answer = LastAnswer(clock.current(), latest, repeats, self._audits())
+                proofs = Ledger(self.database).last_proofs(names)
+            self._last_answer = LastAnswer(clock.current(), latest, repeats, self._audits(), proofs)
         except Exception as error:  # noqa: BLE001  # the page says so
             since = self._last_answer.failing[0] if self._last_answer.failing else clock.current()
             why = failure_of(error, self.service.hosts).message
@@ -290,13 +201,14 @@ class Board:
             last_answer.audits.get(policy.name, {}),
             self.service.ended.get(policy.name),
             is_running,
+            last_answer.proofs.get(policy.identity, {}),
         )
 
     def _policy(self, policy: Policy, seen: PolicyState, now: datetime) -> Body:
         hand = self.service.running.get(policy.name)
         left = (_expired_left(it) for it in seen.runs if it.ended)
         elsewhere = next((it for it in seen.runs if it.outcome == RUNNING), None)
-        place = seen.place
+        place, audit = seen.place, seen.last_audit
         in_hand: Body | None = None
         if hand is not None:
             in_hand = {"verb": hand.task.verb, "since": hand.since, "progress": hand.progress.state()}
@@ -316,8 +228,8 @@ class Board:
             "schedule": policy.schedule,
             "next": self.service.next_of(policy.name),
             "last": run_body(seen.runs[0]) if seen.runs else None,
-            "audit": {"errors": seen.audit.get("error", 0), "warnings": seen.audit.get("warning", 0)}
-            if seen.audit
+            "audit": {"errors": audit.get("error", 0), "warnings": audit.get("warning", 0)}
+            if audit
             else None,
         }
 
@@ -370,9 +282,6 @@ _SIZES = ("live_bytes", "index_bytes", "summary_bytes", "store_bytes", "removed_
 EVERY = 10
 
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
-
-
 def service_page(state: dict[str, Any]) -> tuple[str, str]:
     """Returns the page of the service, and its content security policy."""
     broken = [it for it in state["states"] if any(one["severity"] == "error" for one in it["troubles"])]
@@ -395,14 +304,6 @@ def took(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     return f"{seconds:.1f} s" if seconds < 100 else span(seconds)
-
-
-def span(seconds: float | None) -> str:
-    """Returns a length of time as text, in the largest unit that it fills."""
-    if seconds is None:
-        return "–"
-    size, unit = next((one for one in _UNITS if seconds >= one[0]), (1, "s"))
-    return f"{int(seconds // size)} {unit}" if seconds else "none"
 
 
 _FILTERS: dict[str, Callable[..., Any]] = {"span": span, "instant": instant, "size": size, "took": took}

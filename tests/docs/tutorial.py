@@ -14,7 +14,7 @@ from bucketwise.config.load import OVERRIDES, PATH_VARIABLE
 from tests.docs.pages import ROOT, Block, blocks
 from tests.jobs.command import CommandLine
 
-PAGE = ROOT / "docs" / "tutorial.md"
+PAGES = [ROOT / "docs" / name for name in ("tutorial.md", "tutorial-2.md")]
 #: What differs from machine to machine and from day to day.
 _VARIES = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)", "<instant>"),
@@ -38,12 +38,12 @@ def masked(text: str) -> str:
 
 
 def played(folder: Path, bucketwise: CommandLine) -> Iterator[tuple[Block, Block | None, str]]:
-    """Yields each command of the page, the output that the page shows (or None), and what was printed."""
+    """Yields each command of both pages, the output that the page shows (or None), and what was printed."""
     environment = {
         key: value for key, value in os.environ.items() if key not in (PATH_VARIABLE, *OVERRIDES.values())
     }
     environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder)}
-    all_of = blocks(PAGE)
+    all_of = [block for page in PAGES for block in blocks(page)]
     for block, after in zip(all_of, [*all_of[1:], None], strict=True):
         if block.language == "python":
             (folder / block.marks[0]).write_text(block.text)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from bucketwise.jobs.schedule.troubles import MOST_AGE, MOST_LAG
 from tests.docs.pages import ROOT, anchor, code, headings, rows, told
 from tests.ops.debian import program
 from tests.ops.watched import ALERTS, Prometheus, names
@@ -72,3 +74,15 @@ def test_prometheus_evaluates_them_and_none_fires_where_all_is_well(watched: Pro
     assert set(found) == {rule["alert"] for rule in rules()}
     assert {rule["health"] for rule in found.values()} == {"ok"}
     assert [name for name, rule in found.items() if rule["state"] == "firing"] == []
+
+
+def test_the_page_of_the_service_has_the_same_limits() -> None:
+    alerts = {it["alert"]: it["expr"] for it in rules()}
+    for name, limit in {
+        "BucketwiseRollupLag": MOST_LAG["rollup"],
+        "BucketwiseArchiveLag": MOST_LAG["archive"],
+        "BucketwiseAuditMissing": MOST_AGE["audit"],
+        "BucketwiseDrillMissing": MOST_AGE["drill"],
+    }.items():
+        count, length = re.findall(r"> (\d+) \* (\d+)", alerts[name])[0]
+        assert timedelta(seconds=int(count) * int(length)) == limit, name

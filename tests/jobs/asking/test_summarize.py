@@ -104,7 +104,7 @@ def test_people_see_a_table_and_what_it_rests_on(place: Place) -> None:
     assert ran.code == 0
     (row,) = [line.split() for line in ran.out.splitlines() if "symbol=MDB" in line]
     assert row[:6] == ["symbol=MDB", "p", "10,800", "50", "53.6875", "57.375"]
-    assert "2018-06-29T23:00:00Z to 2018-07-01T01:00:00Z, from 1 days and 2 hours" in ran.out
+    assert "2018-06-29T23:00:00Z to 2018-07-01T01:00:00Z, from 1 day and 2 hours" in ran.out
     assert "incomplete" not in ran.out
     together = place("summarize", "-p", "ticks", *DAY, "--by", "none")
     assert [line.split()[:2] for line in together.out.splitlines() if "10,800" in line] == [["all", "p"]]

@@ -47,7 +47,7 @@ def test_one_step_alone() -> None:
 
 def test_nothing_was_due() -> None:
     assert told([Result("a", 0, {"rollup": {}})]) == "1 policy: nothing was due; 0.0 s"
-    assert run_closing([Result("a", 1, error="no")]) == []
+    assert told([Result("a", 1, error="no")]) == "1 policy: none was worked on; 1 needs attention: a (failed)"
     (planned,) = plan_closing([Result("a", 0, {"rollup": {}})])
     assert planned.plain == "1 policy: a run would find nothing to do. Nothing was changed"
 

@@ -24,9 +24,10 @@ from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
 from bucketwise.jobs.output.text import size
-from bucketwise.jobs.schedule.board import EVERY, PolicyState, service_page, troubles
+from bucketwise.jobs.schedule.board import EVERY, service_page
 from bucketwise.jobs.schedule.scheduler import TaskRun
 from bucketwise.jobs.schedule.timeline import chart, with_trends
+from bucketwise.jobs.schedule.troubles import PolicyState, troubles
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
 from tests.jobs.page.reports import HOSTILE, text_of
@@ -165,19 +166,38 @@ def interrupted(why: str | None) -> Document:
     return {**told, "command": "bucketwise run --policy ticks"}
 
 
+def proofs(errors: int = 0, **days: int) -> dict[str, Run]:
+    """The last audit and drill, so many days ago."""
+    times = {verb: NOW - timedelta(days=it) for verb, it in days.items()}
+    counts = {"errors": errors, "warnings": 0}
+    return {
+        verb: Run("r", verb, "ticks", at, at, 0, "done", counts, None, "1", 1, at)
+        for verb, at in times.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
         ({}, []),
-        ({"place": {"archive_lag_seconds": DAY}}, []),
-        (
-            {"place": {"archive_lag_seconds": 2 * DAY}},
-            [("warning", "the archive is 2 days behind", "plan")],
-        ),
-        ({"place": {"rollup_lag_seconds": 2 * DAY}}, [("warning", "the roll-up is 2 days behind", "plan")]),
+        ({"place": {"archive_lag_seconds": 2 * DAY}}, []),
+        ({"place": {"archive_lag_seconds": 3 * DAY}}, [("warning", "the archive is 3 d behind", "plan")]),
+        ({"place": {"rollup_lag_seconds": 2 * DAY}}, [("warning", "the roll-up is 2 d behind", "plan")]),
         ({"place": {"rollup_lag_seconds": 2 * DAY}, "is_running": True}, []),
         ({"place": {"error": "away"}}, [("error", "away", "plan")]),
-        ({"audit": {"error": 0.0, "warning": 2.0, "at": 1e9}}, []),
+        ({"audit": {"error": 0.0, "warning": 2.0, "at": NOW.timestamp()}}, []),
+        ({"proofs": proofs(audit=8, drill=35)}, []),
+        (
+            {"proofs": proofs(audit=9, drill=36)},
+            [
+                ("warning", "the last audit was 9 d ago", "audit"),
+                ("warning", "no day has been proven restorable for 36 d", "drill"),
+            ],
+        ),
+        (
+            {"proofs": proofs(audit=1, errors=2), "audit": {"error": 0.0, "at": 1e9}},
+            [("error", "the audit of 2018-08-31T12:30:00Z has 2 errors", "audit")],
+        ),
         (
             {"ended": (NOW, Result("ticks", 1, error="why"))},
             [("error", "the run due at 2018-09-01T12:30:00Z: failed: why", "run")],
@@ -324,7 +344,7 @@ def test_many_policies_take_few_commands(place: Place, mongodb_uri: str, many: i
             before = looked_at()
             page = it.page()
             assert page.count('<th scope="row" class="code">p') == page.count('<a href="policy/p') == many - 2
-            assert counts.commands == {"aggregate": 1, "find": 1}
+            assert counts.commands == {"aggregate": 2, "find": 1}
             assert looked_at() - before < 5 * many
             counts.commands.clear()
             for _ in range(20):

@@ -39,7 +39,7 @@ class TestHistory:
             "run"
         ]
         text = place("history", "-p", "ticks").out
-        assert "2 runs are shown\n" in text
+        assert "1 policy: 2 runs\n" in text
 
     @pytest.mark.after("run")
     def test_runs_that_failed_are_counted(self, place: Place) -> None:
@@ -48,7 +48,7 @@ class TestHistory:
         halted, done = policies(place("history", "--json"))["ticks"]["runs"]
         assert (halted["exit_code"], halted["outcome"], done["exit_code"]) == (5, "halted", 0)
         assert "manifest" in halted["error"]
-        assert "runs are shown; 1 did not come to their end or failed" in place("history").out
+        assert "2 policies: 3 runs; 1 of them failed, or did not come to the end" in place("history").out
 
 
 @pytest.mark.process
@@ -67,7 +67,7 @@ class TestCommits:
         assert commit["verified_at"] == commit["created_at"]
         assert (commit["storage_class"], commit["copies"]) == (None, [])
         text = place("commits").out
-        assert "ticks: 1 commits, 10,800 readings" in text
+        assert "ticks: 1 commit, 10,800 readings" in text
         assert "iot: there is no commit of an offline archive in this range" in text
 
     @pytest.mark.after("run")
