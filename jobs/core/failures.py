@@ -138,7 +138,7 @@ def _of_mongodb(error: PyMongoError, hosts: str) -> str:
         if number == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(reply)):
             return f"{where} refused: {_refusal(refused)}. `bucketwise check` tells which rights are missing"
         if number == _LOGIN_FAILED:
-            return f"{where} refused the login: {reply}. {_LOGIN_REMEDY}"
+            return f"{where} refused the login: {reply.rstrip('.')}. {_LOGIN_REMEDY}"
         name = details.get("codeName", "")
         code = " ".join(str(part) for part in (number, name) if part not in (None, ""))
         return f"{where} refused: {reply}" + (f" ({code})" if code else "")
