@@ -27,10 +27,10 @@ from bucketwise.buckets.inferring.fields import (
     non_null,
     quoted,
 )
-from bucketwise.buckets.inferring.kinds import likely_kinds
 from bucketwise.buckets.inferring.proposal import Evidence, Proposal
 from bucketwise.buckets.inferring.ways import Trial, Way, tried, try_keys, undoubted
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
+from bucketwise.buckets.sampling.kinds import LikelyKind, likely_kinds
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 
@@ -143,7 +143,7 @@ class Guess:
     ways: tuple[Way, ...] = ()  # all in which the documents can be read; the policy is that of the first
     timezone: str | None = None
     is_noisy: bool = False
-    kinds: dict[str, tuple[dict[str, str], str]] = field(default_factory=dict)  # see `likely_kinds`
+    kinds: dict[str, LikelyKind] = field(default_factory=dict)  # see `likely_kinds`
     is_summaries: bool = False
 
     @property

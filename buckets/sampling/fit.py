@@ -24,6 +24,7 @@ from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.layouts.layout import Path
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.model import Attributes
+from bucketwise.buckets.sampling.kinds import LikelyKind, likely_kinds
 from bucketwise.config.policies import Policy
 
 #: So many elements of an array, or slots, tell what is in the others.
@@ -135,6 +136,7 @@ class Fit:
     quarantined: list[Quarantined]
     fields: FieldUse
     is_hollow: bool  # no bucket has a place where readings could be
+    kinds: dict[str, LikelyKind]  # of value fields that are gauges, by their paths
 
     @property
     def readings_a_bucket(self) -> float | None:
@@ -169,7 +171,14 @@ def fit_of(batch: Batch, policy: Policy, plausible: Plausible | None = None) -> 
         quarantined=decoded.quarantined,
         fields=fields,
         is_hollow=_is_hollow(decoded, fields, policy),
+        kinds=_other_kinds(columns, policy),
     )
+
+
+def _other_kinds(columns: Columns, policy: Policy) -> dict[str, LikelyKind]:
+    tables = policy.values
+    found = likely_kinds(columns, policy).items()
+    return {path: it for path, it in found if path not in tables or tables[path].kind == "gauge"}
 
 
 def _counted(columns: Columns, name: str) -> dict[ValueKind, int]:

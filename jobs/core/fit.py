@@ -223,6 +223,7 @@ def fit_body(fit: Fit, policy: Policy, found: Iterable[Finding]) -> Body:
         "last": None if last is None else as_date(last),
         "examples": [_example_body(it, policy) for it in fit.examples],
         "unused_fields": list(fit.fields.unused),
+        "kinds": {path: {"keys": keys, "why": why} for path, (keys, why) in fit.kinds.items()},
         "misfits": [pick(it, "code", "message") for it in found],
     }
 

@@ -144,6 +144,9 @@ def _fit(fit: Body) -> str:
     parts += [f"e.g. {_example(it)}" for it in fit["examples"]]
     if fit["unused_fields"]:
         parts.append(f"not used: {', '.join(fit['unused_fields'])}")
+    for path, it in fit.get("kinds", {}).items():
+        keys = ", ".join(f'{key} = "{value}"' for key, value in it["keys"].items())
+        parts.append(f"`{path}`: {it['why']} (values.{path}: {keys})")
     return "; ".join(parts)
 
 

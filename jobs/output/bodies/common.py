@@ -52,6 +52,13 @@ class Misfit(TypedDict):
     message: str
 
 
+class LikelyKind(TypedDict):
+    """What a value field may be: keys of its table, and what speaks for them."""
+
+    keys: dict[str, str]
+    why: str
+
+
 class Fit(TypedDict):
     """How a policy understands a sample of its buckets."""
 
@@ -66,6 +73,7 @@ class Fit(TypedDict):
     last: Instant | None
     examples: list[Example]
     unused_fields: list[str]
+    kinds: dict[str, LikelyKind]
     misfits: list[Misfit]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from typing import Any
 
 import bson
@@ -149,3 +150,11 @@ def test_the_names_of_attributes_are_told() -> None:
         [bson.encode({**_IN, "attrs": held}), bson.encode({"attrs": 1})], make_policy(**options)
     )
     assert list(found.within) == ["volume"]
+
+
+def test_a_field_that_never_falls_may_be_a_counter() -> None:
+    at = [{"d": EPOCH + timedelta(minutes=i), "s": 1, "v": i % 60, "w": i % 7} for i in range(180)]
+    fields = {"time_field": "d", "series_fields": ("s",), "value_fields": ("v", "w")}
+    policy = {"name": "it", "collection": "it", "model": "reading", **fields}
+    assert {path: keys for path, (keys, _) in fit(policy, *at).kinds.items()} == {"v": {"kind": "counter"}}
+    assert fit({**policy, "values": {"v": {"kind": "counter"}}}, *at).kinds == {}

@@ -19,7 +19,11 @@ _NEAR_ZERO = 0.05
 _STATES, _MISSING = 10, 10
 
 
-def likely_kinds(columns: Columns, policy: Policy) -> dict[str, tuple[dict[str, str], str]]:
+#: Keys for the table of a value field, and what speaks for them.
+LikelyKind = tuple[dict[str, str], str]
+
+
+def likely_kinds(columns: Columns, policy: Policy) -> dict[str, LikelyKind]:
     """Returns keys for the tables of value fields, by their paths, each with what speaks for them: of a
     counter, which never falls but to near zero, and of a state, where words that stand for numbers come and
     go. They are likely, and no more."""
