@@ -94,6 +94,7 @@ def test_slots_that_are_too_wide_are_stopped(
     _is_stopped(bench, code)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("lines", ['slot = "15m"\nspan = "day"'])
 def test_a_policy_that_was_right_is_judged_again_when_it_is_edited(bench: Bench, lines: str) -> None:
     _load(bench, 24, 48)

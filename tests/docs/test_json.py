@@ -222,6 +222,7 @@ def test_what_config_prints_is_shown(place: Place) -> None:
     assert printed["policies"]["ticks"]["archive"].items() >= shown["policies"]["ticks"]["archive"].items()
 
 
+@pytest.mark.proof
 def test_what_advise_and_remodel_print_is_shown(place: Place) -> None:
     scratch = ("--scratch", f"{place.database.name}_try", "--readings", "600")
     remodelled = ("--to", "slots-hour", "--into", "ticks_by_hour")

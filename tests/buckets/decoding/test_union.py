@@ -139,6 +139,7 @@ def test_what_was_decoded_before_makes_no_difference(seed: int, policy: Policy, 
             assert as_told(decode(batch, of, unions)) == expected[i]
 
 
+@pytest.mark.proof
 def test_threads_may_share_what_was_decoded_before() -> None:
     chance, unions = Random(5), groups.Unions()
     policies = [policy for policy in POLICIES for _ in range(4)]
@@ -173,6 +174,7 @@ def test_what_is_packed_does_not_come_of_what_was_decoded_before(policy: Policy)
         assert in_bytes(pack(BucketSet(batch, policy))) == in_bytes(pack(anew))
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
 @settings(quick, max_examples=examples(1))
 @given(seeds)

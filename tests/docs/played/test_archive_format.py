@@ -249,6 +249,7 @@ def test_a_commit_is_named_as_explained(store: Path) -> None:
     assert len(digest) == 16
 
 
+@pytest.mark.proof
 def test_what_was_taken_out_is_plain_bson(place: Place) -> None:
     """A bucket that changes while its copy waits for the grace leaves the commit."""
     place.write_config(POLICIES.replace('to = "offline"', 'to = "offline"\ngrace = "1d"'))

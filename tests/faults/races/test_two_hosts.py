@@ -25,6 +25,7 @@ SECOND = (SLOTS + ROLLUP).replace("policies.it", "policies.second").replace("it_
 GROUP = "runs at once"
 
 
+@pytest.mark.proof
 def test_two_policies_on_one_collection_at_once(
     tmp_path: Path,
     database: Db,

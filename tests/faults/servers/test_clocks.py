@@ -69,6 +69,7 @@ def test_a_wrong_clock_is_refused(scene: MakeScene, tally: Tally, archive: str, 
     assert it.toll()[1:] == (0, 0)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("leap", "at"),
     [

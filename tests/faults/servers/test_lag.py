@@ -48,6 +48,7 @@ class Told(ProgressDisplay):
         self.reasons.append(reason)
 
 
+@pytest.mark.proof
 def test_a_run_waits_for_a_secondary_that_hangs(three: Servers, tmp_path: Path) -> None:
     with MongoClient[Document](three.uri, tz_aware=True) as client:
         database, told, results = client["lagging"], Told(), list[Result]()

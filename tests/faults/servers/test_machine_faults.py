@@ -110,6 +110,7 @@ DEEP = {
 FEW_DEEP = {("decoding", "builtins.MemoryError"), ("reading a part back", "pyarrow.lib.ArrowMemoryError")}
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("where", "error"),
     [
@@ -166,7 +167,7 @@ STREAMS: dict[str, tuple[int, str]] = {
 }
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("fault", "form"),
     [
@@ -191,6 +192,7 @@ def test_streams(prepare: Any, tally: Tally, fault: str, form: list[str]) -> Non
     aftermath.check(tally, GROUP + "streams", f"{fault}, {form}", scene, ran, codes=[0])
 
 
+@pytest.mark.proof
 def test_stdout_on_a_full_disk(prepare: Any, tally: Tally) -> None:
     scene, verb = prepare("offline")
     ran = scene.run(verb, meddle=hook(stream={"number": 1, "to": "/dev/full"}))

@@ -208,6 +208,7 @@ def test_credentials_expire_in_the_middle_of_a_commit(behind: Behind, tally: Tal
     assert "new credentials" in message
 
 
+@pytest.mark.proof
 @on_moto
 def test_what_a_crash_left_may_not_be_deleted(behind: Behind, tally: Tally) -> None:
     """403 on delete: it stays, the run says so, and goes no further."""

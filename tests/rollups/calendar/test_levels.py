@@ -347,6 +347,7 @@ def test_a_level_that_is_new_is_made_of_what_stands(bench: Bench) -> None:
     assert existing(bench, "weekly_2") == existing(bench, "weekly")
 
 
+@pytest.mark.proof
 def test_days_hold_back_their_expiry_until_the_month_is_made(bench: Bench) -> None:
     """Also where raw data is gone by then: the days are the last that is left of it."""
     first = datetime(2021, 5, 1, tzinfo=UTC)
@@ -407,6 +408,7 @@ def test_a_month_is_answered_by_its_month(bench: Bench) -> None:
     assert sum(told.values()) == sum(since <= one["d"] < until for one in found)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("levels", [ALL, ("weekly", "monthly")], ids="+".join)
 def test_weeks_and_months_by_the_readings_own_clocks(bench: Bench, levels: tuple[str, ...]) -> None:
     first, now = STORIES["UTC"], datetime(2021, 3, 3, tzinfo=UTC)
