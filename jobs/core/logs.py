@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from bucketwise.config.errors import hide_secrets
 
 if TYPE_CHECKING:
-    import structlog
     from structlog.typing import EventDict, WrappedLogger
 
 VARIABLE = "BUCKETWISE_LOG_FORMAT"
@@ -45,27 +44,28 @@ class _Log:
     imported with the first line."""
 
     def __init__(self) -> None:
-        self._settings: dict[str, Any] = {"quiet": False, "form": "text", "verb": None}
-        self._is_ready = False
+        self._settings: dict[str, Any] = {"quiet": True, "form": "text", "verb": None}
+        self._wrapping: dict[str, Any] | None = None  # how structlog wraps a logger; None: as settings say
 
     def configure(self, **settings: Any) -> None:
         """Takes other settings."""
-        self._settings, self._is_ready = settings, False
+        self._settings, self._wrapping = settings, None
 
     def __getattr__(self, level: str) -> Callable[..., None]:
         import structlog
 
-        if not self._is_ready:
-            _configure(**self._settings)
-            self._is_ready = True
-        method: Callable[..., None] = getattr(structlog.get_logger(), level)
+        if self._wrapping is None:
+            self._wrapping = _wrapping(**self._settings)
+        # Not configured for the process: an application that calls the suite may use structlog as well.
+        logger = structlog.wrap_logger(structlog.PrintLogger(sys.stderr), **self._wrapping)
+        method: Callable[..., None] = getattr(logger, level)
         return method
 
 
 log = _Log()
 
 
-def _configure(*, quiet: bool, form: LogFormat, verb: str | None) -> None:
+def _wrapping(*, quiet: bool, form: LogFormat, verb: str | None) -> dict[str, Any]:
     import structlog
 
     shown: list[Any] = [
@@ -74,17 +74,15 @@ def _configure(*, quiet: bool, form: LogFormat, verb: str | None) -> None:
     ]
     if form == "json":
         shown = [structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"), partial(_as_json, verb)]
-    structlog.configure(
-        processors=[
+    return {
+        "processors": [
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
             *shown,
             _hide,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
-        logger_factory=_to_stderr,
-        cache_logger_on_first_use=False,
-    )
+        "wrapper_class": structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
+    }
 
 
 def is_json() -> bool:
@@ -116,9 +114,3 @@ def _as_json(verb: str | None, _logger: WrappedLogger, _method: str, event: Even
 
 def _hide(_logger: WrappedLogger, _method: str, line: Any) -> str:
     return line if is_json() else hide_secrets(line)
-
-
-def _to_stderr(*_: object) -> structlog.PrintLogger:
-    import structlog
-
-    return structlog.PrintLogger(sys.stderr)

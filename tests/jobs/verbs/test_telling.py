@@ -208,3 +208,12 @@ def test_log_lines_go_to_stderr_without_secrets(capsys: pytest.CaptureFixture[st
         assert "heard" in err
     finally:
         logs.configure()
+
+
+def test_an_application_keeps_its_own_structlog(capsys: pytest.CaptureFixture[str]) -> None:
+    import structlog
+
+    before = structlog.get_config()
+    logs.log.warning("a lease is late")
+    assert "a lease is late" in capsys.readouterr().err
+    assert structlog.get_config() == before
