@@ -174,10 +174,9 @@ class OnlineEraser(CollectionEraser):
         if not len(copies):
             return
         ArchivedDays(context.receipts, context.policy).note(copies, context.now, session)
-        waiting = context.receipts.copied(copies.main.ids, session).keys()
-        note_marks(context.receipts, context.policy, copies, "copied", session)
-        gone = [i for i, raw_id in enumerate(copies.main.raw_ids) if raw_id not in waiting]
-        record_rewritten(context.deletions, context.policy, copies.take(gone), session)
+        told = note_marks(context.receipts, context.policy, copies, "copied", session)
+        others = [i for i, raw_id in enumerate(copies.main.raw_ids) if raw_id not in told]
+        record_rewritten(context.deletions, context.policy, copies.take(others), session)
 
 
 def kept_of(erasure: Erasure, versions: KeptVersions) -> Iterator[tuple[list[bytes], KeptVersion, Selected]]:

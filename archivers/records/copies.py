@@ -78,21 +78,25 @@ def record_gone(
 
 
 def record_rewritten(deletions: Deletions, policy: Policy, copies: Batch, session: ClientSession) -> None:
-    """Records, in the transaction that rewrites archived buckets whose originals are gone, what they are from
-    then on."""
+    """Records, in the transaction that rewrites archived buckets, what they are from then on."""
     if len(copies):
         facts = facts_of_archived(copies.main.ids, copies, decode(copies, policy).spans())
         deletions.record_of_copies(REWRITTEN, {"buckets": len(copies), **facts}, session)
 
 
-def note_marks(receipts: Receipts, policy: Policy, copies: Batch, state: str, session: ClientSession) -> None:
+def note_marks(
+    receipts: Receipts, policy: Policy, copies: Batch, state: str, session: ClientSession
+) -> set[bytes]:
     """Notes in the receipts of a state that name these buckets what copies of them are from then on, in the
-    transaction that rewrites them."""
-    named = {name for name, _ in receipts.open(copies.main.ids, state, session).values()}
-    for name, receipt in receipts.get_all(named, session).items() if named else ():
-        if recorded := receipt.get("fingerprints"):
-            marked = Binary(bytes(recorded) + packed_marks(policy, copies))
-            receipts.update(name, {"$set": {"fingerprints": marked}}, session)
+    transaction that rewrites them. Returns the `raw_id`s of those of which a receipt has fingerprints: that
+    of restored buckets has none."""
+    named = receipts.open(copies.main.ids, state, session)
+    found = receipts.get_all({name for name, _ in named.values()}, session) if named else {}
+    recorded = {name: bytes(it["fingerprints"]) for name, it in found.items() if it.get("fingerprints")}
+    for name, some in recorded.items():
+        marked = Binary(some + packed_marks(policy, copies))
+        receipts.update(name, {"$set": {"fingerprints": marked}}, session)
+    return {raw_id for raw_id, (name, _) in named.items() if name in recorded}
 
 
 def _digest(name: bytes) -> bytes:

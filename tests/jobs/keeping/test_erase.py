@@ -467,12 +467,13 @@ def test_buckets_of_several_series_stay_without_it(place: Place, to: str) -> Non
     assert place("run", *mine, now="2018-08-05T00:00:00Z").code in (0, 3)
     assert place("run", *mine, now="2018-08-12T00:00:00Z").code in (0, 3)
     given = ("--series", "who=Anna", "--until", "2018-06-30T04:00:00Z", "--to", "gateways", "--yes")
-    assert place("restore", *mine, *given).code == 0
+    assert place("restore", *mine, *given, now="2018-08-12T12:00:00Z").code == 0
     late = {"_id": 3, "first": START + 180 * MINUTE, "last": START + 190 * MINUTE, "n": 1, "total": 1.0}
     place.database.gateways.replace_one(
         {"_id": 3}, {**late, "held": [{**added, "at": late["last"]}]}, upsert=True
     )
-    assert place("run", *mine, now="2018-08-13T00:00:00Z").code in (0, 3)
+    ran = place("run", *mine, now="2018-08-13T00:00:00Z")
+    assert ran.code in (0, 3), ran.err
     gateways(place, 40, 44)
     assert place("run", *mine, now="2018-08-14T00:00:00Z").code in (0, 3)
     hold = ("hold", "add", "case-9", *mine, "--series", "who=Bert", "--reason", "a court")
@@ -491,7 +492,7 @@ def test_buckets_of_several_series_stay_without_it(place: Place, to: str) -> Non
     assert not [it for it in in_database(place.database, SECRET) if "gateways" in it or "bucketwise" in it]
     for verb in ("run", "verify", "audit", "run"):
         again = place(verb, *mine)
-        assert again.code == 0, (verb, again)
+        assert again.code == 0, (verb, again.err)
     assert (summaries(place, "gateways_hourly"), summaries(place, "gateways_daily")) == before
     assert place("unpin", *mine).code == 0
     assert place("run", *mine, now="2018-09-20T00:00:00Z").code == 0
