@@ -19,7 +19,7 @@ from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING
 from bucketwise.archivers.versions.kept import KeptVersion, KeptVersions, beside
 from bucketwise.archivers.versions.merging import record_superseded
-from bucketwise.archivers.writes import archive_collections, chunks, replace_raw, same_id
+from bucketwise.archivers.writes import archive_collections, chunks, replace_raw, same_id, units
 from bucketwise.buckets.bson.cursor import SIMPLE, find_raw, ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.fields.selectors import selector_query
@@ -146,7 +146,7 @@ class OnlineEraser(CollectionEraser):
         super().__init__(work, place)
         self._heads = OnlineHeads(work.context.database, work.context.policy)
         self._uncounted: Set[bytes] = frozenset()
-        self._unproven: Set[bytes] = frozenset()
+        self._proven: Set[bytes] = frozenset()  # copies as they were read before the transaction
 
     def _prepare(self, piece: Batch) -> None:
         """Forgets what else refers to those that go, and finds those that receipts don't vouch for."""
@@ -157,7 +157,8 @@ class OnlineEraser(CollectionEraser):
         self._uncounted = self._heads.uncounted(erased) if len(erased) else frozenset()
         receipts = CopyReceipts(context.database, context.policy, None)
         unproven = receipts.mismatches(shared) if len(shared) else {}
-        self._unproven = {shared.main.raw_id(i) for i in unproven}
+        read = enumerate(units(context.policy, shared))
+        self._proven = {unit for i, unit in read if i not in unproven}
 
     def _note_deleted(self, erased: Batch, session: ClientSession) -> None:
         context, ids = self._work.context, erased.main.ids
@@ -169,7 +170,7 @@ class OnlineEraser(CollectionEraser):
     def _note_rewritten(self, before: Batch, after: Batch, session: ClientSession) -> None:
         """Records the copies as they are now, unless nothing vouches for them as they were."""
         context = self._work.context
-        proven = [i for i, raw_id in enumerate(before.main.raw_ids) if raw_id not in self._unproven]
+        proven = [i for i, unit in enumerate(units(context.policy, before)) if unit in self._proven]
         copies = after.take(proven)
         if not len(copies):
             return

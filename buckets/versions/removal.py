@@ -70,7 +70,8 @@ class SampleRemoval:
     within: TimeRange
 
     def rest(self, batch: Batch) -> Rest:
-        """Returns what buckets are without the samples, broken or not."""
+        """Returns what buckets are without the samples, broken or not. Those that are `untimed` stay as they
+        are."""
         found = [self._rest(batch.slice(i, i + 1)) for i in range(len(batch))]
         counts = np.array([it.whole for it in found], dtype=np.int64).reshape(-1, 2)
         changed = np.flatnonzero(counts[:, 0] > counts[:, 1]).tolist()
@@ -110,7 +111,9 @@ class SampleRemoval:
         own = asked.without(main, self._model.array)
         more = [asked.without(it, self._overflow_array) for it in extra]
         before, after = (sum(column) for column in zip(own[1], *(counts for _, counts in more), strict=True))
-        return _Documents(own[0], [it for it, _ in more], own[1], (before, after), asked.is_untimed)
+        if asked.is_untimed:
+            return _Documents(main, extra, (own[1][0],) * 2, (before, before), is_untimed=True)
+        return _Documents(own[0], [it for it, _ in more], own[1], (before, after))
 
     def _start(self, main: bytes) -> int | None:
         """Returns the start of a bucket, which the times of its samples may count from."""

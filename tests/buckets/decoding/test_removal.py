@@ -90,3 +90,15 @@ def test_what_is_left(
     assert (rest.removed[0], rest.left[0]) == (len(held) - len(left), len(left))
     other = removal.rest(Batch.of(Docs.of([encode({**document, "rig": "s"})])))
     assert other.batch.main[0] == encode({**document, "rig": "s"})
+
+
+def test_a_bucket_with_a_time_that_cannot_be_read_stays_as_it_is() -> None:
+    """Where a range is asked for, nobody knows which of its samples go."""
+    held = [{"at": at, "v": 1.0, "by": {"who": "a"}} for at in (1, "soon", 3)]
+    document = encode({"_id": 1, "rig": "r", "first": START, "n": 3, "in": {"sum": 3.0, "held": held}})
+    batch = Batch.of(Docs.of([document]))
+    within = TimeRange(START, START + timedelta(seconds=2))
+    rest = SampleRemoval(POLICY, {"rig": "r", "who": "a"}, within).rest(batch)
+    assert (rest.untimed.tolist(), rest.removed.tolist(), rest.batch.main[0]) == ([True], [0], document)
+    ever = SampleRemoval(POLICY, {"rig": "r", "who": "a"}, TimeRange()).rest(batch)
+    assert (ever.untimed.tolist(), ever.removed.tolist(), ever.left.tolist()) == ([False], [3], [0])
