@@ -193,7 +193,7 @@ class Upkeep:
             )
             report = roll_up_all(self._context, options)
             self.written += report.written
-            others_wait |= any(not self.left.touch(*it.span) for it in report.left)
+            others_wait |= any(any(self.left.gaps(*it.slice)) for it in report.left)
             self._gone[days] = max(report.gone, self._gone.get(days, 0))
             self._watch = None  # the next one begins where this roll-up has read to
         return not others_wait

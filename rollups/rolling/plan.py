@@ -102,9 +102,11 @@ class Archived:
 
 @dataclass(frozen=True)
 class LeftWindows:
-    """Windows that stay as they are, in a span of time (milliseconds), and why they can't be made anew."""
+    """Windows that stay as they are, in a span of time (milliseconds), and why they can't be made anew.
+    `slice`: what of it is recorded, and tried again."""
 
     span: Span
+    slice: Span
     reason: str
 
 

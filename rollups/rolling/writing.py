@@ -221,7 +221,7 @@ class SummaryWriter:
         """Leaves the windows of a slice as they are, and those that it is a part of."""
         read = [span for spans in piece.to_read(self.calendar.levels).values() for span in spans]
         span = min(start for start, _ in read), max(end for _, end in read)
-        self.report.left.append(LeftWindows(span, reason))
+        self.report.left.append(LeftWindows(span, piece.span, reason))
         for level in self.calendar.levels:
             if level.is_long and piece.parts[level.name]:
                 fields = statistics_of(self.context.policy)
