@@ -46,7 +46,7 @@ def test_every_verb_knows_every_level(place: Place) -> None:
     assert body["windows"] == {level: int(level == "monthly") for level in ALL}
     assert body["series"][0]["count"] == 10_800
     shown = place("summarize", "-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01T00:20")
-    assert "0 months, 0 weeks, 1 days, 0 hours, 1 15-minute windows and 1 5-minute windows" in shown.out
+    assert "0 months, 0 weeks, 1 day, 0 hours, 1 15-minute window and 1 5-minute window" in shown.out
 
 
 @pytest.mark.proof
