@@ -32,7 +32,7 @@ _ROLLED_UP = ""  # the kind of a policy's main record
 
 @dataclass(frozen=True)
 class Bookmark:
-    """Where in its change stream a policy has been read to."""
+    """The place in its change stream up to which a policy has been read."""
 
     token: Mapping[str, Any]
     collections: Mapping[str, str]  # those of the stream: name -> what tells it from another of that name

@@ -28,7 +28,7 @@ _SPACE = r"[ \t\n\r\f\v]+"
 
 
 class Directive(NamedTuple):
-    """What stands for a part of a time in a format."""
+    """A directive of a format, which stands for a part of a time."""
 
     part: str  # the name of the number or text; "" where it tells nothing
     wide: str  # a pattern for all its digits, or its text

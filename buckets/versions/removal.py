@@ -37,7 +37,7 @@ _SUM_TOLERANCE = 1e-9
 
 
 class Rest(NamedTuple):
-    """What n buckets are without the samples. `removed` and `left`: how many samples, (n,). `untimed`: of
+    """The n buckets without the samples. `removed` and `left`: how many samples, (n,). `untimed`: of
     which samples of the series have a time that can't be read, though a range was asked for, (n,)."""
 
     batch: Batch

@@ -417,7 +417,7 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
 
 @dataclass(frozen=True)
 class Privileges:
-    """What the user may do. `granted` is None where the server has no access control."""
+    """The rights of the user. `granted` is None where the server has no access control."""
 
     database: str
     granted: Sequence[Document] | None

@@ -82,7 +82,7 @@ class _DaysBack(_Moment):
 
 @dataclass(frozen=True)
 class _Ago(_Moment):
-    """So long before now."""
+    """A span of time before now."""
 
     span: timedelta
 

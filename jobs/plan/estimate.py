@@ -17,8 +17,8 @@ _RUNS, _LEAST_READINGS = 10, 1_000
 
 @dataclass(frozen=True)
 class Pace:
-    """What the last runs took: seconds for each reading that they rolled up or archived, bytes in the archive
-    for each reading, and bytes of documents for each bucket."""
+    """The pace of the last runs: seconds for each reading that they rolled up or archived, bytes in the
+    archive for each reading, and bytes of documents for each bucket."""
 
     seconds_a_reading: float | None
     stored_a_reading: float | None

@@ -191,7 +191,7 @@ class Remaking:
 
 
 class Records(Protocol):
-    """Where a run writes its results."""
+    """The records in which a run writes its results."""
 
     @property
     def quarantine(self) -> Quarantine:

@@ -142,7 +142,7 @@ def _size(state: State) -> int:
 
 @dataclass(frozen=True)
 class Portion:
-    """What a slice holds of some portions of the series: see `rolling.portions`. `elsewhere`: starts
+    """The part of a slice that some portions of the series have: see `rolling.portions`. `elsewhere`: starts
     of cells in which series of any portion have readings; empty where this is all."""
 
     numbers: range = ALL_PORTIONS
