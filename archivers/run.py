@@ -39,7 +39,8 @@ def always(_start_ms: int, _end_ms: int, *, force: bool = False, leaving: bool =
     return True
 
 
-_NO_SPANS = Spans(())
+#: No window stays as it is.
+NO_SPANS = Spans(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +49,11 @@ class ArchiveRun(ArchiveContext):
 
     report: ArchiveReport
     rolled_up: RolledUp = always
-    left: Spans = _NO_SPANS  # where windows can't be brought up to date
+    left: Spans = NO_SPANS  # where windows can't be brought up to date
 
     @classmethod
     def of(
-        cls, context: ArchiveContext, *, rolled_up: RolledUp = always, left: Spans = _NO_SPANS
+        cls, context: ArchiveContext, *, rolled_up: RolledUp = always, left: Spans = NO_SPANS
     ) -> ArchiveRun:
         """Returns a run in this context, with nothing done yet."""
         given = {it.name: getattr(context, it.name) for it in fields(context)}
@@ -136,7 +137,7 @@ class Archiver(Protocol):
         """Returns a series field, and its value, that the archive can't hold beside what it has; None where
         it can."""
 
-    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+    def not_copied(self, buckets: BucketSet, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Returns the indices of the expired buckets, which span first to last, that have to be copied."""
 
     def move(self, buckets: BucketSet) -> None:

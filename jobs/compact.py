@@ -19,7 +19,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table, notes
 from bucketwise.jobs.output.text import size
@@ -43,7 +43,7 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryMe
 def compact_tables(results: Sequence[Result], *, dry_run: bool) -> list[RenderableType]:
     """Returns what `compact` prints."""
     keys = ("commits", "into", "bytes_before", "bytes_after")
-    commits, into, before, after = (sum(it.body.get(key) or 0 for it in results) for key in keys)
+    commits, into, before, after = sums(results, *keys)
     what = "no small commits to merge"
     if commits:
         sizes = f"{size(before)} before, {size(after)} after"

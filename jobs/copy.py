@@ -25,7 +25,7 @@ from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Finding, Follower, Step, StepResult, Turn, prepare
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.output.text import size
@@ -111,7 +111,7 @@ def copy_tables(results: Sequence[Result]) -> list[RenderableType]:
         for it in result.body.get("copies", ())
         for place in it["damaged"]
     ]
-    count, total = (sum(it.body.get(key) or 0 for it in results) for key in ("copied", "bytes"))
+    count, total = sums(results, "copied", "bytes")
     what = f"copied {counted(count, 'object')}, {size(total)}"
     return [job_table(JOB, results), *lines, *closing(results, what)]
 

@@ -17,7 +17,7 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
@@ -69,8 +69,7 @@ def drill_step(days: int, seed: int) -> Step:
 
 def drill_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `drill` prints."""
-    keys = ("days", "buckets", "equal")
-    days, buckets, equal = (sum(it.body.get(key) or 0 for it in results) for key in keys)
+    days, buckets, equal = sums(results, "days", "buckets", "equal")
     what = f"{counted(days, 'day')} restored; {equal:,} of {counted(buckets, 'bucket')} equal byte for byte"
     return [job_table(JOB, results), *closing(results, what)]
 

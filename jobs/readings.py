@@ -30,7 +30,7 @@ from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, quarantine_body
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
 from bucketwise.jobs.output.tables import job_table, leftover_lines, report_quarantined
@@ -201,7 +201,7 @@ def _deliver(found: RowSource, form: Format, output: Path | None, progress: Prog
 
 def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `readings` prints beside its output."""
-    read = sum(it.body.get("readings") or 0 for it in results)
+    (read,) = sums(results, "readings")
     told = closing(results, f"{counted(read, 'reading')} written")
     return [job_table(JOB, results), *leftover_lines(results), *told]
 

@@ -18,7 +18,7 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
@@ -70,7 +70,7 @@ def repair_tables(results: Sequence[Result], *, dry_run: bool) -> list[Renderabl
         for result in results
         for it in result.body.get("damage", [])
     ]
-    count = sum(it.body.get("repaired") or 0 for it in results)
+    (count,) = sums(results, "repaired")
     what = f"{counted(count, 'object')} {'would be' if dry_run else 'were'} put back"
     return [job_table(JOB, results), *lost, *closing(results, what)]
 

@@ -17,7 +17,7 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, prepare
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
@@ -35,7 +35,7 @@ def sign(call: Call) -> Report:
 
 def sign_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `sign` prints."""
-    manifests, receipts = (sum(it.body.get(key) or 0 for it in results) for key in ("manifests", "receipts"))
+    manifests, receipts = sums(results, "manifests", "receipts")
     what = f"{counted(manifests, 'manifest')} and {counted(receipts, 'receipt')} signed"
     if not manifests and not receipts:
         what = "all is signed as it is to be"

@@ -28,7 +28,7 @@ from bucketwise.jobs.core.ledger import Ledger, Repeat
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Document, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result, own_error
 from bucketwise.jobs.output.tables import cell, job_table, outcome_table, pause_lines
 from bucketwise.jobs.output.text import printable
@@ -169,9 +169,7 @@ def status_tables(results: Sequence[Result]) -> list[RenderableType]:
             cells = [cell(key, run[key]) for key in ("started", "verb", "ended", "runs")]
             error = own_error(run["error"], result.policy).partition("\n")[0]
             runs.add_row(result.policy, *cells, Text(error), run["outcome"])
-    waiting, quarantined = (
-        sum(it.body.get(key) or 0 for it in results) for key in ("waiting", "quarantined")
-    )
+    waiting, quarantined = sums(results, "waiting", "quarantined")
     what = f"{counted(waiting, 'expired bucket')} wait"
     broken = f"; {counted(quarantined, 'bucket')} quarantined" if quarantined else ""
     return [job_table(JOB, results), runs, *closing(results, f"{what}{broken}")]

@@ -23,7 +23,7 @@ from bucketwise.jobs.core.lease import touching
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.rollups.context import transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS
@@ -95,7 +95,7 @@ def _lift(context: ArchiveContext, found: list[Document], session: ClientSession
 
 def undelete_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns how many tombstones were lifted, and until when."""
-    days, summaries = (sum(it.body.get(key) or 0 for it in results) for key in ("days", "summaries"))
+    days, summaries = sums(results, "days", "summaries")
     what = f"tombstones of {counted(days, 'day')} and {counted(summaries, 'summary')} were lifted"
     if not days and not summaries:
         what = "no tombstone stands there"

@@ -16,7 +16,7 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
@@ -57,9 +57,9 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
         for result in results
         for it in result.body.get("damage", [])
     ]
-    read = [sum(it.body.get(key) or 0 for it in results) for key in ("parts", "readings")]
+    parts, readings = sums(results, "parts", "readings")
     told = f"{len(damage):,} bad" if damage else "all are as they were written"
-    what = f"read {counted(read[0], 'part')} with {counted(read[1], 'reading')}; {told}"
+    what = f"read {counted(parts, 'part')} with {counted(readings, 'reading')}; {told}"
     return [job_table(JOB, results), *damage, *closing(results, what)]
 
 

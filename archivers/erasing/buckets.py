@@ -3,7 +3,7 @@ that hold several only the samples of the series go."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +28,11 @@ class Selected(NamedTuple):
     erased: NDArray[np.int64]
     across: NDArray[np.int64]
     rewritten: NDArray[np.int64] = _NONE
+
+    @classmethod
+    def joined(cls, parts: Iterable[Selected]) -> Selected:
+        """Returns what was found in several parts."""
+        return cls(*map(np.concatenate, zip(*parts, cls(_NONE, _NONE), strict=True)))
 
     @property
     def affected(self) -> NDArray[np.int64]:

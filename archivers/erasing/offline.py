@@ -60,12 +60,9 @@ def commits_of(
                 parts.append(Selected(*(held.positions[it] for it in found)))
                 names |= BucketNames.of(held.batch, found)
                 visit(held.batch, found)
-            whole = Selected(*(np.concatenate([*it, _NONE]) for it in zip(*parts, strict=True)))
+            whole = Selected.joined(parts)
             if len(whole.affected) or len(whole.across):
                 yield AffectedCommit(manifest, whole, names)
-
-
-_NONE = np.zeros(0, dtype=np.int64)
 
 
 class CommitEraser:

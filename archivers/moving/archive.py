@@ -24,7 +24,7 @@ from bucketwise.archivers.records.heads import check_heads
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipts import MERGING, Receipts, live_of
-from bucketwise.archivers.run import Archiver, ArchiveRun, RolledUp, always
+from bucketwise.archivers.run import NO_SPANS, Archiver, ArchiveRun, RolledUp, always
 from bucketwise.archivers.writes import MAX_BUCKETS
 from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange, as_date, as_text
 from bucketwise.buckets.rules import Due
@@ -101,7 +101,7 @@ class ArchiveOptions:
     through: int | None = None
     rolled_up: RolledUp = always
     allow_large: bool = False
-    left: Spans = Spans(())  # noqa: RUF009  (it never changes)
+    left: Spans = NO_SPANS
 
     @property
     def summary_updater(self) -> RolledUp:

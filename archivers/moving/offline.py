@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bucketwise.archivers import decisions
 from bucketwise.archivers.context import NOT_ROLLED_UP
 from bucketwise.archivers.format.archive import Positions, SectionBuckets
-from bucketwise.archivers.format.manifest import Manifest, Section
+from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.format.writing import Maker
 from bucketwise.archivers.moving.copies import OLDER, CopiedBuckets, Copies, KnownCopies, OlderCopies
@@ -30,6 +30,7 @@ from bucketwise.buckets.fields.times import as_ms
 from bucketwise.buckets.models import timeseries
 from bucketwise.buckets.phases import phase
 from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import Spans
 
 Indices = NDArray[np.int64]
 
@@ -94,9 +95,10 @@ class OfflineRun:
         """Returns the field and value of a series that parts can't hold; None where they can."""
         return self._archive.misfit(series)
 
-    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
+    def not_copied(self, buckets: BucketSet, first_ms: int, last_ms: int) -> Indices:
         """Returns the buckets that are not copied yet. Where one has changed since it was copied, takes its
         old copy out of the archive."""
+        batch = buckets.batch
         earlier = self._earlier(first_ms, last_ms)
         held = self._known.held(batch, [commit.name for commit in earlier])
         others = self._archive.manifests(
@@ -105,7 +107,7 @@ class OfflineRun:
         others += self._moved_from(
             batch.take(np.flatnonzero(~held.buckets)), {commit.name for commit in earlier}
         )
-        found = self._not_held(batch, others) if others else np.arange(len(batch))
+        found = self._not_held(buckets, others) if others else np.arange(len(batch))
         found = found[~held.buckets[found]]
         return found[~self._copied_in_this_run(batch, first_ms, last_ms)[found]]
 
@@ -147,9 +149,10 @@ class OfflineRun:
         report.change(int((reported | gone).sum()))
         return met | gone
 
-    def _not_held(self, batch: Batch, others: list[Manifest]) -> Indices:
+    def _not_held(self, buckets: BucketSet, others: list[Manifest]) -> Indices:
         held: set[bytes] = set()
-        spans = decode(batch, self._work.policy).spans()
+        batch = buckets.batch
+        spans = Spans((first, last + 1) for first, last in buckets.decoded.spans().tolist())
         live_units = units(self._work.policy, batch)
         as_live = set(live_units)
         identities = set() if self._work.measured else {batch.main.raw_id(i) for i in range(len(batch))}
@@ -309,17 +312,15 @@ class OfflineRun:
         return self._work.waits(self._work.now)
 
 
-def _sections_to_compare(manifest: Manifest, spans: NDArray[np.int64], live: NDArray[np.bool_]) -> list[bool]:
-    """Returns for each section of a commit whether it may hold copies of buckets with these spans. That
+def _sections_to_compare(manifest: Manifest, spans: Spans, live: NDArray[np.bool_]) -> list[bool]:
+    """Returns for each section of a commit whether it may hold copies of buckets in these spans. That
     includes sections with live originals, which may have moved there."""
     edges = itertools.pairwise(manifest.edges)
     each = zip(manifest.sections, edges, strict=True)
-    return [_is_in(it, spans) or bool(live[start:end].any()) for it, (start, end) in each]
-
-
-def _is_in(section: Section, spans: NDArray[np.int64]) -> bool:
-    first, last = spans.T
-    return bool(((first <= as_ms(section.last)) & (last >= as_ms(section.first))).any())
+    return [
+        spans.touch(as_ms(it.first), as_ms(it.last) + 1) or bool(live[start:end].any())
+        for it, (start, end) in each
+    ]
 
 
 def _span_of(buckets: BucketSet) -> tuple[int, int]:

@@ -118,10 +118,11 @@ class OnlineRun:
                     for piece in chunks(deletable):  # this run finds the newer ones
                         self._delete(receipt["_id"]["name"], piece, spans)
 
-    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+    def not_copied(self, buckets: BucketSet, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Returns the buckets without an equal copy. Another document with the `_id` may be an outdated copy
         or an earlier version; any other is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
+        batch = buckets.batch
         out: set[int] = set()
         self._ready.clear()
         self._stale.clear()
@@ -337,9 +338,9 @@ class OnlineRun:
         def step(session: ClientSession) -> None:
             waiting = self._receipts.copied(gone.main.ids, session)
             source = Source(self._work.database, self._work.policy, session=session)
-            back = still_live(source, gone)  # summaries count what is there by now, and not these copies
-            mine = [i for i, raw_id in enumerate(gone.main.raw_ids) if raw_id in waiting]
-            kept = gone.take(np.setdiff1d(mine, back).astype(np.int64))
+            back = set(still_live(source, gone))  # summaries count what is there by now, not these copies
+            raw_ids = enumerate(gone.main.raw_ids)
+            kept = gone.take([i for i, raw_id in raw_ids if raw_id in waiting and i not in back])
             if not len(kept):
                 return
             ids = kept.main.ids

@@ -470,7 +470,7 @@ class Sweep:
 
     def _still_movable(self, buckets: BucketSet, first: int, last: int) -> BucketSet:
         """Returns the buckets that go; together they cover first to last. Reports why the others stay."""
-        buckets = buckets.take(self._archiver.not_copied(buckets.batch, first, last))
+        buckets = buckets.take(self._archiver.not_copied(buckets, first, last))
         if len(buckets) and not self._work.rolled_up(first, last + 1):
             self._work.report.leave(len(buckets), NOT_ROLLED_UP)
             return buckets.take([])

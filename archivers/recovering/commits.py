@@ -80,11 +80,11 @@ class CommitRegistry:
 
         def step(session: ClientSession) -> None:
             live = self.receipts.live(manifest.commit, manifest.buckets, session)
-            before, live[gone] = live.copy(), False
+            if self._work.measured:
+                live[gone] = False
             source = Source(self._work.database, self._work.policy, session=session)
             for held in copies:
-                there = held.positions[still_live(source, held.batch)]
-                live[there] = before[there]
+                live[np.delete(held.positions, still_live(source, held.batch))] = False
             self.receipts.set_live(manifest.commit, live, self._facts(manifest), session)
 
         self.transaction(step)

@@ -303,6 +303,9 @@ class ForwardingStore:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
+    def _before_write(self) -> None:
+        """Does nothing: the place for what has to be done before objects are written or removed."""
+
     @property
     def url(self) -> str:
         """Returns the store's URL."""
@@ -327,6 +330,7 @@ class ForwardingStore:
         locked_from: datetime | None = None,
     ) -> None:
         """Writes an object."""
+        self._before_write()
         self._store.put_bytes(
             key, data, if_absent=if_absent, storage_class=storage_class, locked_from=locked_from
         )
@@ -356,8 +360,9 @@ class ForwardingStore:
         return self._store.list(prefix, after)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Removes objects; claims nothing where there are none."""
+        """Removes objects; does nothing where there are none."""
         if named := list(keys):
+            self._before_write()
             self._store.delete(named)
 
     def older_versions(self, prefix: str) -> OlderVersions:
@@ -370,6 +375,7 @@ class ForwardingStore:
 
     def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
         """Removes what writes have left unfinished."""
+        self._before_write()
         return self._store.clean_temporaries(before, folder)
 
     def unfinished(self, folder: str) -> Sequence[str]:
@@ -389,28 +395,6 @@ class ClaimingStore(ForwardingStore):
         super().__init__(store)
         self._claim = claim
 
-    def put_bytes(
-        self,
-        key: str,
-        data: bytes,
-        *,
-        if_absent: bool = False,
-        storage_class: str | None = None,
-        locked_from: datetime | None = None,
-    ) -> None:
-        """Writes an object."""
+    def _before_write(self) -> None:
+        """Claims the store."""
         self._claim()
-        super().put_bytes(
-            key, data, if_absent=if_absent, storage_class=storage_class, locked_from=locked_from
-        )
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Removes objects; claims nothing where there are none."""
-        if named := list(keys):
-            self._claim()
-            super().delete(named)
-
-    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
-        """Removes what writes have left unfinished."""
-        self._claim()
-        return super().clean_temporaries(before, folder)

@@ -163,9 +163,9 @@ class Keyring:
         """Returns the keyring that a file holds. Raises HaltedError where no key opens it, and Corrupt where
         it is no keyring."""
         try:
-            told = json.loads(data)["keys"]
-            wrapped = [(bytes.fromhex(it["id"]), dict(it["wrapped"])) for it in told]
-            encrypted_from = base64.b64decode(json.loads(data)["encrypted_from"])
+            told = json.loads(data)
+            wrapped = [(bytes.fromhex(it["id"]), dict(it["wrapped"])) for it in told["keys"]]
+            encrypted_from = base64.b64decode(told["encrypted_from"])
             if not wrapped or any(len(name) != _ID for name, _ in wrapped):
                 raise ValueError
         except (ValueError, LookupError, TypeError):
@@ -331,13 +331,10 @@ class EncryptedStore(ForwardingStore):
     def _refuses_plain(self, folder: str, key: str) -> bool:
         with self._lock:
             if folder not in self._rings and folder not in self._plain:
-                try:
-                    data = self._store.get_sound(keyring_key(folder), is_keyring)
-                except NotFound:
+                if (there := self._ring_there(folder)) is None:
                     self._plain.add(folder)  # nothing can be told of it
                 else:
-                    place = f"{self.url}/{keyring_key(folder)}"
-                    self._rings[folder] = Keyring.read(data, self.keys, place)
+                    self._rings[folder] = there
             ring = self._rings.get(folder)
         return ring is not None and ring.refuses(key)
 
@@ -362,17 +359,15 @@ class EncryptedStore(ForwardingStore):
         is encrypted. Raises HaltedError where no key opens them, or the store does not hold what was
         written."""
         key = keyring_key(folder)
-        try:
-            before = self._store.get_sound(key, is_keyring)
-        except NotFound:
+        if (ring := self._ring_there(folder)) is None:
             if self._is_encrypted(folder):
                 self._read_ring(folder, may_make=False)  # raises
             return 0
-        place = f"{self.url}/{key}"
-        ring = Keyring.read(before, self.keys, place)
         self._store.put_bytes(key, written := ring.written(self.keys))
         if self._store.get_bytes(key) != written:
-            raise HaltedError(f"{place}: it is not as it was written. Look at the store, then run again")
+            raise HaltedError(
+                f"{self.url}/{key}: it is not as it was written. Look at the store, then run again"
+            )
         return len(ring)
 
     def keyring(self, folder: str, *, may_make: bool = False) -> Keyring:
@@ -383,21 +378,27 @@ class EncryptedStore(ForwardingStore):
                 self._rings[folder] = self._read_ring(folder, may_make)
             return self._rings[folder]
 
+    def _ring_there(self, folder: str) -> Keyring | None:
+        """Returns the keyring that lies in a folder; None where there is none."""
+        key = keyring_key(folder)
+        try:
+            data = self._store.get_sound(key, is_keyring)
+        except NotFound:
+            return None
+        return Keyring.read(data, self.keys, f"{self.url}/{key}")
+
     def _read_ring(self, folder: str, may_make: bool) -> Keyring:
         key = keyring_key(folder)
         place = f"{self.url}/{key}"
-        try:
-            return Keyring.read(self._store.get_sound(key, is_keyring), self.keys, place)
-        except NotFound:
-            if not self.keys:
-                raise HaltedError(
-                    f"{place}: the archive is encrypted, its keyring is missing, and {_NO_KEY}"
-                ) from None
-            if not may_make or self._is_encrypted(folder):
-                raise HaltedError(
-                    f"{place}: the keyring is missing, and what lies beside it is encrypted. Nothing was "
-                    "changed. Restore the file from a backup: nothing can be decrypted without it"
-                ) from None
+        if (there := self._ring_there(folder)) is not None:
+            return there
+        if not self.keys:
+            raise HaltedError(f"{place}: the archive is encrypted, its keyring is missing, and {_NO_KEY}")
+        if not may_make or self._is_encrypted(folder):
+            raise HaltedError(
+                f"{place}: the keyring is missing, and what lies beside it is encrypted. Nothing was "
+                "changed. Restore the file from a backup: nothing can be decrypted without it"
+            )
         with suppress(AlreadyExists):  # another process has made it meanwhile
             made = Keyring.new(self._next(folder))
             self._store.put_bytes(key, made.written(self.keys), if_absent=True)

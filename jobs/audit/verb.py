@@ -31,7 +31,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import NOT_KEPT, Finding, Step, StepResult, Turn, findings_result
 from bucketwise.jobs.lake import lake_findings
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import write_atomically
 from bucketwise.jobs.output.tables import findings_table
@@ -271,7 +271,7 @@ def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
 def audit_closing(results: Sequence[Result]) -> list[Text]:
     """Returns the line of `audit`: is every policy kept?"""
     kept = [it for it in results if it.exit_code == 0]
-    read, parts = (sum(it.body.get(key) or 0 for it in results) for key in ("parts_read", "parts"))
+    read, parts = sums(results, "parts_read", "parts")
     told = "every one is kept" if len(kept) == len(results) else f"{len(kept):,} kept"
     return closing(results, f"{told}; {read:,} of {counted(parts, 'part')} read")
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.output.text import duration, size
+from bucketwise.jobs.output.text import duration, first_of, size
 
 Body = dict[str, Any]
 #: What a plan calls what a run calls otherwise.
@@ -34,6 +34,11 @@ def counted(count: int, one: str) -> str:
     return f"{count:,} {_CONSONANT_Y.sub('ie', one)}s"
 
 
+def sums(results: Sequence[Result], *keys: str) -> list[int]:
+    """Returns the sum of each of these keys over policies."""
+    return [sum(it.body.get(key) or 0 for it in results) for key in keys]
+
+
 def closing(results: Sequence[Result], what: str) -> list[Text]:
     """Returns the line: how many policies, what was done, and which need attention."""
     if not results:
@@ -47,8 +52,7 @@ def attention(results: Sequence[Result]) -> str:
     odd = [f"{it.policy} ({it.outcome})" for it in results if it.outcome != "done"]
     if not odd:
         return ""
-    named = ", ".join(odd[:_MOST_NAMED]) + (", …" if len(odd) > _MOST_NAMED else "")
-    return f"; {len(odd):,} {'needs' if len(odd) == 1 else 'need'} attention: {named}"
+    return f"; {len(odd):,} {'needs' if len(odd) == 1 else 'need'} attention: {first_of(odd, _MOST_NAMED)}"
 
 
 def run_closing(results: Sequence[Result]) -> list[Text]:

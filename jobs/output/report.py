@@ -18,6 +18,7 @@ from bucketwise.config.errors import hide_secrets
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.failures import OUTCOMES
+from bucketwise.jobs.output.text import first_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -176,8 +177,7 @@ _MOST_NAMED = 5
 def _named(policies: list[str]) -> str:
     if len(policies) == 1:
         return f"policy {policies[0]}"
-    more = ", …" if len(policies) > _MOST_NAMED else ""
-    return f"{len(policies):,} policies ({', '.join(policies[:_MOST_NAMED])}{more})"
+    return f"{len(policies):,} policies ({first_of(policies, _MOST_NAMED)})"
 
 
 def _plain(value: Any) -> Any:

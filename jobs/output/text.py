@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
@@ -11,6 +12,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Returns the first names, separated by commas, with … where there are more."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def size(count: int | None) -> str:

@@ -15,7 +15,7 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.rollups.context import transaction
@@ -34,7 +34,7 @@ def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
 
 def unpin_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `unpin` prints."""
-    released = sum(it.body.get("buckets") or 0 for it in results)
+    (released,) = sums(results, "buckets")
     what = f"{counted(released, 'bucket')} released" if released else "no bucket was pinned"
     return [job_table(JOB, results), *closing(results, what)]
 

@@ -31,7 +31,7 @@ from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.output.text import printable, size
@@ -187,7 +187,7 @@ def restore_step(options: RestoreOptions) -> Step:
 
 def restore_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `restore` prints: counts, and what the archive could not give."""
-    buckets, readings = (sum(it.body.get(key) or 0 for it in results) for key in ("buckets", "readings"))
+    buckets, readings = sums(results, "buckets", "readings")
     what = f"{counted(buckets, 'bucket')} with {counted(readings, 'reading')} restored"
     return [job_table(JOB, results), *_missing_lines(results), *closing(results, what)]
 

@@ -130,8 +130,8 @@ def archive_expiry_lines(results: Sequence[Result]) -> Iterator[Text]:
 
 def _profile_tables(results: Sequence[Result]) -> Iterator[RenderableType]:
     """Yields the seconds of each policy's steps and, in all threads, phases; those without any left out."""
-    for heading, key in (("Steps", "steps"), ("Phases", "phases")):
-        table = Grid(heading, ("policy", key.removesuffix("s"), "seconds"))
+    for key in ("steps", "phases"):
+        table = Grid(key.capitalize(), ("policy", key.removesuffix("s"), "seconds"))
         for result in results:
             for name, seconds in result.body.get("profile", {}).get(key, {}).items():
                 if seconds:

@@ -14,6 +14,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.ledger import COMPLETED, RUNNING, SCHEDULED, Run
 from bucketwise.jobs.core.runner import WINDOW_OVER
+from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.report import Result
 from bucketwise.jobs.status import UNTOLD, command
 
@@ -73,8 +74,8 @@ def troubles(policy: Policy, state: PolicyState, now: datetime, config: Path | N
     found += _of_proofs(state, now, command_line)
     if count := int(state.last_audit.get("error", 0)):
         at = clock.iso(datetime.fromtimestamp(int(state.last_audit["at"]), UTC))
-        errors = "error" if count == 1 else "errors"
-        found.append(Trouble("error", f"the audit of {at} has {count:,} {errors}", command_line("audit")))
+        text = f"the audit of {at} has {counted(count, 'error')}"
+        found.append(Trouble("error", text, command_line("audit")))
     if state.paused:
         it = state.paused
         text = f"paused since {clock.iso(it['since'])} by {it['by']}: {it['reason']}"
