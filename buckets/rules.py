@@ -241,7 +241,8 @@ def _values(globs: Sequence[str]) -> list[Any]:
     """Returns values that globs without wildcards match."""
     texts = [it for it in globs if is_literal(it)]
     whole = [int(it) for it in texts if it.isascii() and it.lstrip("-").isdecimal() and str(int(it)) == it]
-    return [*texts, *(it for it in whole if -(2**63) <= it < 2**63)]
+    booleans = [value for value in (True, False) if series_text(value) in texts]
+    return [*texts, *booleans, *(it for it in whole if -(2**63) <= it < 2**63)]
 
 
 def _surely(path: str, globs: Sequence[str]) -> Document:
