@@ -49,7 +49,7 @@ def copy(call: Call, forget: Forget = None) -> Report:
 
     What a copy lacks is read from the store, held against its manifest, written, read back and compared. Both
     are listed once. Cut off, it goes on where it was. A copy that was never filled holds up runs if it is
-    required.
+    required. Archives of policies that have left the file are copied too.
     """
     store = call.settings.store
     if forget is not None:
@@ -59,7 +59,8 @@ def copy(call: Call, forget: Forget = None) -> Report:
         raise UsageError(
             f"{call.settings.path} names no copies of the store: add [[store.copies]] with a name and a url"
         )
-    results = perform(call, [COPY if forget is None else _forgetting(forget)])
+    step = COPY if forget is None else _forgetting(forget)
+    results = perform(call, [step], policies=call.archived_policies)
     return Report(call.command, call.now, results, copy_tables(results))
 
 

@@ -18,9 +18,10 @@ def rekey(call: Call) -> Report:
     """Wrap the data keys of encrypted archives with the first encryption key.
 
     Needed where store.encryption_key was changed: put the new key first and leave the old one behind it, run
-    `rekey`, then remove the old one. No other file is written again.
+    `rekey`, then remove the old one. No other file is written again. Archives of policies that have left the
+    file are among them.
     """
-    results = perform(call, [REKEY])
+    results = perform(call, [REKEY], policies=call.archived_policies)
     return Report(call.command, call.now, results, [job_table(JOB, results)])
 
 

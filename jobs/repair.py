@@ -40,7 +40,7 @@ def repair(call: Call, dry_run: DryRepair = False) -> Report:
             f"{call.settings.path} names no copies of the store, from which anything could be put back: add "
             "[[store.copies]] with a name and a url, and fill it: `bucketwise copy`"
         )
-    results = perform(call, [REPAIR], RunOptions(dry_run=dry_run))
+    results = perform(call, [REPAIR], RunOptions(dry_run=dry_run), call.archived_policies)
     return Report(call.command, call.now, results, repair_tables(results, dry_run=dry_run))
 
 

@@ -11,7 +11,7 @@ from bucketwise.archivers.context import ArchiveContext, ArchiveState, LocalExec
 from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.markers import KEY, OwnerFile, read_marker, read_record
 from bucketwise.archivers.records.changes import CopyRecords
-from bucketwise.archivers.stores.base import NotFound, ObjectStore
+from bucketwise.archivers.stores.base import NotFound, ObjectStore, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, copies_of, naming
 from bucketwise.archivers.stores.encrypted import EncryptedStore
 from bucketwise.config.errors import HaltedError
@@ -20,6 +20,17 @@ from bucketwise.config.errors import HaltedError
 def copied(context: ArchiveContext) -> CopiedStore | None:
     """Returns the store of the policy's archive, if it has copies; None where the archive lies in none."""
     return copies_of(context.store) if context.policy.has_parts else None
+
+
+def may_hold(store: ObjectStore, identity: str) -> bool:
+    """Returns whether the archive of a policy lies in a store or in one of its copies, as far as they can be
+    reached."""
+    of_copies = copies_of(store)
+    stores = [store] if of_copies is None else [of_copies.first, *(it.store for it in of_copies.copies)]
+    try:
+        return any(it.head(owner_key(identity)) is not None for it in stores)
+    except StoreError:
+        return True
 
 
 def readable(context: ArchiveContext, store: ObjectStore) -> ObjectStore:

@@ -132,19 +132,30 @@ class PolicyRecords:
         here = {policy.identity, *(it.identity for it in known)}
         records = self._records(collection=policy.collection, model=policy.model)
         found = [it.identity for it in records if it.identity not in here and not self.is_retired(it)]
-        for identity in Receipts(self._database, "").collection.distinct("_id.policy"):
+        for identity in self._with_receipts():
             if identity not in here and self.get(identity) is None:
                 before = self._archived(identity)
                 if before and (before.collection, before.model) == (policy.collection, policy.model):
                     found.append(identity)
         return sorted(found)
 
+    def all_departed(self, known: Iterable[Policy]) -> Iterator[Policy]:
+        """Yields the policies that are not among the `known` ones and have archived something, as they were
+        last; also those that have ended."""
+        here = {"", *(it.identity for it in known)}
+        for identity in sorted(set(self._with_receipts()) - here):
+            if (found := self.last(identity)) is not None:
+                yield found
+
     def archives_besides(self, policy: Policy) -> bool:
         """Returns whether another policy has archived of the same collection: of this file or another one, or
         one that has ended."""
-        names = Receipts(self._database, "").collection.distinct("_id.policy")
-        others = (self.last(it) for it in names if it not in ("", policy.identity))
+        others = (self.last(it) for it in self._with_receipts() if it not in ("", policy.identity))
         return any(it and it.archiving and it.collection == policy.collection for it in others)
+
+    def _with_receipts(self) -> list[str]:
+        """Returns the identities of all policies that have receipts."""
+        return Receipts(self._database, "").collection.distinct("_id.policy")
 
     def _archived(self, identity: str) -> Policy | None:
         """Returns a policy as receipts of its deletes tell it, or else the last manifest of its archive."""

@@ -26,6 +26,7 @@ from bucketwise.jobs.audit.page import audit_page, parts_read, words
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.lease import PAUSED, pause_findings
+from bucketwise.jobs.core.ledger import Ledger
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import NOT_KEPT, Finding, Step, StepResult, Turn, findings_result
@@ -37,15 +38,24 @@ from bucketwise.jobs.output.streams import write_atomically
 from bucketwise.jobs.output.tables import findings_table
 from bucketwise.jobs.publish import verb as publish
 from bucketwise.jobs.publish.verb import publishing
+from bucketwise.rollups.progress import COLLECTION as PROGRESS
 
 Body = dict[str, Any]
 
 _EXIT_5 = "Follow “What to do at exit 5” in the operations manual."
 _RECEIPTS = "Restore `bucketwise_receipts` from a backup. Find out who changed or removed them."
+#: A policy that has run since then is in use, whichever policy file it is in.
+_LATELY = timedelta(days=7)
 _FOREIGN = "Find out who put it there, and move it away. Readers of `data/` beside bucketwise see it."
 
 AUDITED = (
     PAUSED,
+    Code(
+        "policy-departed",
+        ("warning",),
+        "If it has ended: `bucketwise retire NAME`. If it goes on in another policy file, audit that one. If "
+        "it was removed by mistake, put it back.",
+    ),
     Code("overdue", ("error",), "Run `bucketwise run`. If it stays: `bucketwise plan` says why."),
     Code(
         "not-rolled-up",
@@ -195,6 +205,7 @@ def audit(
             *([found.findings] if found else []),
             partial(lake_findings, call.settings.lake),
             partial(copy.copy_findings, call.settings.store),
+            *([] if call.names else [partial(departed_findings, policies[0].name)]),
         ],
     )
     results = perform(call, [step], options, policies=policies)
@@ -209,6 +220,28 @@ def audit(
         with write_atomically(html) as file:
             file.write(audit_page(report.plain()).encode())
     return report
+
+
+def departed_findings(first: str, turn: Turn) -> list[Finding]:
+    """Returns, in the turn of the policy named `first`, which policies have left the file, have not ended,
+    and are run from no other file either: nobody looks at what they have archived."""
+    context = turn.context
+    if turn.policy.name != first:
+        return []
+    known = {it.identity for it in context.known}
+    departed = [name for it in context.policy_records.standing() if (name := it.identity) not in known]
+    runs = Ledger(context.database).latest(departed, 1) if departed else {}
+    found = []
+    for name in departed:
+        if any(it.started > context.now - _LATELY for it in runs.get(name, (None, []))[1]):
+            continue
+        message = (
+            f"policy {name} is not in the policy file, has run nowhere for {_LATELY.days} days, and was not "
+            f"retired: nobody looks at what it has archived. `bucketwise audit -p {name}` does. If it has "
+            f"ended: `bucketwise retire {name} --reason TEXT`"
+        )
+        found.append(Finding("policy-departed", name, f"{PROGRESS}, {name}", "warning", message))
+    return found
 
 
 def _noted(body: Body) -> Body:

@@ -71,6 +71,20 @@ class Call:
         """Returns the policies named by --policy, else all, in the order of the file. Raises UsageError."""
         return self.chosen(self.settings.policies, f"{self.settings.path} has")
 
+    @cached_property
+    def archived_policies(self) -> list[Policy]:
+        """Returns the policies named by --policy, else all, and those that have left the file and whose
+        archives lie in the store. Raises UsageError."""
+        chosen, store = self.policies, self.store
+        if self.names or store is None:
+            return chosen
+        from bucketwise.archivers.copying.places import may_hold
+        from bucketwise.archivers.records.policies import PolicyRecords  # it brings all that is archived
+
+        with self.database() as database:
+            departed = list(PolicyRecords(database, store, self.keys).all_departed(chosen))
+        return [*chosen, *(it for it in departed if may_hold(store, it.identity))]
+
     def chosen(self, known: Mapping[str, Policy], where: str) -> list[Policy]:
         """Returns those of `known` that --policy names, else all. Raises UsageError, which says `where` there
         is none."""
