@@ -119,8 +119,16 @@ class TimeFormat:
 
     @property
     def is_of_digits(self) -> bool:
-        """Returns whether texts are of digits alone, so that whole numbers may stand for them."""
-        return not any(it.text for it in self._tokens if not it.directive) and "f" not in self.letters
+        """Returns whether texts are of digits alone, and sort, so that whole numbers may stand for them."""
+        is_bare = all(it.directive for it in self._tokens)
+        return self.is_sorted and is_bare and "f" not in self.letters
+
+    def numbers(self, low: str, high: str) -> dict[str, int]:
+        """Returns what meets the whole numbers from one text of digits to before another, as a query has it.
+        `low`: "" where there is no first. `high`: no digits where there is no last."""
+        least, end = (10 ** (len(self.rendered(0)) - 1 + it) for it in (0, 1))
+        first = int(low or 0) if low.isdigit() or not low else end
+        return {"$gte": max(first, least), "$lt": int(high) if high.isdigit() else end}
 
     @property
     def step_ms(self) -> int:

@@ -51,7 +51,16 @@ class FormattedForm(TimeForm):
         self.clock = UTC_CLOCK if format.is_absolute else clock
         self.is_plain = is_plain
 
+    @property
+    def types(self) -> tuple[int, ...]:
+        """Returns the BSON types that a time may have: where texts are of digits alone, numbers as well."""
+        return (*super().types, *(_NUMBERS if self.format.is_of_digits else ()))
+
     def _read_other(self, group: Group, kind: int, elements: Sequence[Element]) -> Integers:
+        if kind != STRING:
+            numbers = _written(group.read(elements, _NUMBERS[kind]))
+            texts = np.ascontiguousarray(numbers).view(np.uint8).reshape(numbers.size, -1)
+            return self.format.parse(texts, self.clock).reshape(numbers.shape)
         found = np.full((len(group.matrix), len(elements)), NO_TIME)
         for size, at in by_size(elements).items():
             if 0 < (width := size - _AROUND) <= _LONGEST:
@@ -64,7 +73,8 @@ class FormattedForm(TimeForm):
         return self._read_text(value, self.clock)
 
     def _read_text(self, value: object, clock: Clock) -> int | None:
-        raw = value.encode() if isinstance(value, str) else b""
+        text = _text_of(value) if self.format.is_of_digits else value
+        raw = text.encode() if isinstance(text, str) else b""
         if not 0 < len(raw) <= _LONGEST:
             return None
         found = self.format.parse(np.frombuffer(raw, dtype=np.uint8)[None, :], clock)
@@ -106,16 +116,20 @@ class FormattedForm(TimeForm):
         found = super().roughly(field, first_ms, last_ms)[:1]
         if self.is_sorted:
             low, behind, high = self._sorted_bounds(first_ms, last_ms)
-            texts: Document = {field: {"$gte": low, behind: high}}
+            sound: Document = {"$expr": {"$gt": [self._text_time(field), None]}} if is_sound else {}
+            texts: Document = {field: {"$gte": low, behind: high}, **sound}
             if not self.is_plain:
                 texts[field]["$regex"] = self.format.sorting
-            if is_sound:
-                texts["$expr"] = {"$gt": [self._text_time(field), None]}
+            found += [{**it, **sound} for it in self._numbers(field, low, high)]
             found.append(texts)
         if not self.is_plain:
             within = self._is_within(field, first_ms, last_ms)
             found.append({**self._odd(field), **within} if self.is_sorted else within)
         return found
+
+    def _numbers(self, field: str, low: str, high: str) -> list[Document]:
+        """Returns a query for the numbers between two texts; none where numbers are no times."""
+        return [{field: self.format.numbers(low, high)}] if self.format.is_of_digits else []
 
     def _sorted_bounds(self, first_ms: int, last_ms: int) -> Bounds:
         first, last = all_shown(self.clock, first_ms, last_ms)
@@ -134,18 +148,24 @@ class FormattedForm(TimeForm):
         if not self.is_sorted:
             return [dates, {field: {"$type": "string"}}]
         low, behind, high = self._sorted_bounds(first_ms, last_ms)
-        return [dates, {field: {"$gte": low, behind: high}}, self._odd(field)]
+        numbers = self._numbers(field, low, high)
+        return [dates, *numbers, {field: {"$gte": low, behind: high}}, self._odd(field)]
 
     def is_roughly(self, value: str, first_ms: int, last_ms: int) -> Document:
         """Returns `roughly` as an expression."""
         dates = Bounds(as_date(first_ms), "$lte", as_date(last_ms))
         inside = {"$and": [{"$gte": [value, dates.low]}, {dates.behind: [value, dates.high]}]}
-        return {"$or": [inside, {"$eq": [{"$type": value}, "string"]}]}
+        numbers = [{"$isNumber": value}] if self.format.is_of_digits else []
+        return {"$or": [inside, *numbers, {"$eq": [{"$type": value}, "string"]}]}
 
     @property
     def _usable(self) -> list[Bounds]:
-        """Returns all texts and dates."""
-        return [Bounds("", "$lt", {"$literal": {}}), *self._bounds(FIRST_MS, LAST_MS)]
+        """Returns all texts and dates, and numbers with as many digits as texts have."""
+        found = [Bounds("", "$lt", {"$literal": {}}), *self._bounds(FIRST_MS, LAST_MS)]
+        if self.format.is_of_digits:
+            numbers = self.format.numbers("", "")
+            found.insert(0, Bounds(numbers["$gte"], "$lt", numbers["$lt"]))
+        return found
 
     def untimed(self, field: str) -> list[Document]:
         """Returns queries for all that is neither a date nor a text of the format; of plain ones, what is of
@@ -185,6 +205,8 @@ class FormattedForm(TimeForm):
 
     def _text(self, field: str) -> Document:
         value = f"${field}"
+        if self.format.is_of_digits:
+            return _as_text(value)
         return {"$cond": [{"$eq": [{"$type": value}, "string"]}, value, None]}
 
 
@@ -201,8 +223,7 @@ class Lead(NamedTuple):
         texts = {self.field: {"$gte": low, "$lt": high}}
         if not self.format.is_of_digits:
             return texts
-        numbers = {self.field: {"$gte": int(low or 0), "$lt": int(high) if high.isdigit() else 10**17}}
-        return {"$or": [texts, numbers]}
+        return {"$or": [texts, {self.field: self.format.numbers(low, high)}]}
 
 
 def _lead_of(fields: tuple[str, ...], format: TimeFormat) -> Lead | None:
@@ -360,14 +381,17 @@ def _texts_of(group: Group, cell: Cell) -> NDArray[np.bytes_]:
             raw = np.ascontiguousarray(read_bytes(group.matrix, [element.start + 4], width))
             texts: Any = raw.reshape(size, width).view(f"S{width}")[:, 0]
         else:
-            numbers = group.read(elements, _NUMBERS[kind])[:, 0]
-            is_whole = np.ones(size, dtype=np.bool_)
-            if kind == DOUBLE:
-                is_whole = (np.abs(numbers) < _EXACT) & (numbers == np.trunc(numbers))
-                numbers = np.where(is_whole, numbers, 0).astype(np.int64)
-            texts = np.where(is_whole, numbers.astype("S20"), b"")
+            texts = _written(group.read(elements, _NUMBERS[kind])[:, 0])
         found = np.where(group.where((element,)), texts, found)
     return np.asarray(found)
+
+
+def _written(numbers: NDArray[Any]) -> NDArray[np.bytes_]:
+    """Returns whole numbers as texts; nothing for others."""
+    if numbers.dtype.kind != "f":
+        return numbers.astype("S20")
+    is_whole = (np.abs(numbers) < _EXACT) & (numbers == np.trunc(numbers))
+    return np.where(is_whole, np.where(is_whole, numbers, 0).astype(np.int64).astype("S20"), b"")
 
 
 def _as_text(value: str) -> Document:

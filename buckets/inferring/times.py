@@ -126,7 +126,8 @@ def _time(path: str, forms: list[Form], values: Sequence[Any], is_indexed: bool)
         form,
         [ms_of(it, form) for it in values],
         _rank(path, form, is_indexed),
-        is_local=form.format != "%s" and any(map(is_local, texts)),
+        is_local=form.format != "%s"
+        and (any(map(is_local, texts)) or (form.format is not None and not texts)),
         others=tuple(others),
     )
 
@@ -198,12 +199,23 @@ def _forms(values: Sequence[Any], path: str) -> list[Form]:
         return [Form("timestamp")]
     numbers = [it for it in held if is_number(it)]
     if dates + len(numbers) >= enough:
-        unit = _counted(numbers, path)
-        return [Form(unit)] if unit else []
+        if unit := _counted(numbers, path):
+            return [Form(unit)]
+        return [Form(None, it) for it in _dates_of_digits(numbers, path)]
     texts = [it for it in held if is_text(it)]
     if dates + sum(iso_ms(it) is not None for it in texts) >= enough:
         return [Form("iso")]
     return [_text_form(it) for it in forms_of(texts)] if len(texts) >= enough else []
+
+
+def _dates_of_digits(numbers: Sequence[Any], path: str) -> list[str]:
+    """Returns the formats of whole numbers that are dates by their digits: 20250131134500. A day alone has to
+    be named like a time."""
+    if not numbers or not all(map(is_whole, numbers)):
+        return []
+    texts = [_as_text(it) for it in numbers]
+    found = [it.format for it in forms_of(texts) if it.format != "%s"]
+    return found if len(texts[0]) in (12, 14) or (len(texts[0]) == 8 and hints(path, TIME)) else []
 
 
 def _text_form(form: TextForm) -> Form:
@@ -230,6 +242,8 @@ def ms_of(value: Any, form: Form) -> int | None:
         return value.time * 1000
     if isinstance(value, str):
         return TextForm(form.format, form.unit).ms(value) if form.format else iso_ms(value)
+    if form.format and is_whole(value):
+        return TextForm(form.format, form.unit).ms(_as_text(value))
     per = None if form.unit is None else _PER_SECOND.get(form.unit)
     if per is None or not is_number(value):
         return None

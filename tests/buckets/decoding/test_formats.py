@@ -269,6 +269,22 @@ def test_a_source_finds_times_in_several_fields(
 
 
 @few
+@given(st.lists(moments, min_size=1, max_size=8), st.data(), st.sampled_from(ZONES))
+def test_whole_numbers_are_read_by_their_digits(
+    database: Mongo, found: list[datetime], data: st.DataObject, zone: str
+) -> None:
+    format = data.draw(st.sampled_from(["%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"]))
+    wrong = st.sampled_from([5, 20251399, 2025.5, float("nan"), -20250101, 10**17, True, "x", None])
+    written = [data.draw(wrapped(int(f"{it.year:04}{it.strftime(format[2:])}"))) for it in found]
+    written += data.draw(st.lists(wrong, max_size=2))
+    policy = make_policy(**{**READING, "time_format": format, "timezone": zone})
+    fill(database, policy, [{"d": it} for it in written])
+    texts = [str(int(it)) if isinstance(it, float) and it.is_integer() else str(it) for it in written]
+    digits = {"%Y%m%d": 8, "%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14}[format]
+    compared(database, policy, [instant(it, format, zone) if len(it) == digits else None for it in texts])
+
+
+@few
 @given(st.data(), st.booleans(), st.sampled_from(ZONES))
 def test_a_day_in_one_field_narrows_times_down(
     database: Mongo, data: st.DataObject, has_numbers: bool, zone: str

@@ -348,3 +348,13 @@ def test_fields_of_any_name(fields: list[str], unit: str) -> None:
     ]
     assert told == [(name, int(at.timestamp() * 1000), held) for name, at, held in readings]
     assert all((it == ValueKind.FINITE).all() for it in columns.kinds.values())
+
+
+@pytest.mark.parametrize(("format", "is_double"), [("%Y%m%d%H%M%S", False), ("%Y%m%d%H%M", True)])
+def test_whole_numbers_may_be_dates_by_their_digits(format: str, is_double: bool) -> None:
+    numbers = [int((T0 + it * HOUR + 7 * SECOND).strftime(format)) for it in range(24)]
+    found = infer([{"dev": "a", "n": float(it) if is_double else Int64(it), "v": it / 7} for it in numbers])
+    policy = keys(found)
+    assert (policy["model"], policy["time_field"], policy["value_fields"]) == ("reading", "n", ("v",))
+    assert found.policy is not None
+    assert found.policy.time_format == format
