@@ -356,4 +356,5 @@ def test_whole_numbers_may_be_dates_by_their_digits(format: str, is_double: bool
     found = infer([{"dev": "a", "n": float(it) if is_double else Int64(it), "v": it / 7} for it in numbers])
     policy = keys(found)
     assert (policy["model"], policy["time_field"], policy["value_fields"]) == ("reading", "n", ("v",))
-    assert policy["time_format"] == format
+    assert found.policy is not None
+    assert getattr(found.policy, "time_format", None) == format
