@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,36 @@ def is_number(kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
     )  # MISSING comes round to 255
 
 
+#: The code of a reading that tells no state.
+NO_STATE = -1
+
+
+@dataclass(frozen=True)
+class StateColumn:
+    """The states that readings tell, where texts are states. A finite number is the state that its shortest
+    text names."""
+
+    codes: NDArray[np.int32]  # of each reading: index into names; NO_STATE
+    names: Sequence[str]  # distinct
+
+    def take(self, readings: NDArray[np.int64]) -> StateColumn:
+        """Returns the states of some readings, and no other names."""
+        used, codes = np.unique(self.codes[readings], return_inverse=True)
+        shift = int(NO_STATE in used)
+        names = [self.names[code] for code in used[shift:].tolist()]
+        return StateColumn((codes.reshape(-1) - shift).astype(np.int32), names)
+
+    @staticmethod
+    def together(columns: Sequence[StateColumn]) -> tuple[list[NDArray[np.int32]], list[str]]:
+        """Returns the codes of each of some columns in one list of names, and this list."""
+        index: dict[str, int] = {}
+        found = []
+        for it in columns:
+            places = [index.setdefault(name, len(index)) for name in it.names]
+            found.append(np.array([*places, NO_STATE], dtype=np.int32)[it.codes])  # NO_STATE is the last
+        return found, list(index)
+
+
 def joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
     """Returns columns of one type as one column: a single one without a copy."""
     return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
@@ -58,6 +88,8 @@ class Columns:
     reading_series: NDArray[np.int32] | None = None
     #: n: the time that the reading's own clock shows, as if it were UTC; None: the policy names no offset
     local: NDArray[np.int64] | None = None
+    #: Value field -> n: of those of which texts are states.
+    states: dict[str, StateColumn] = field(default_factory=dict)
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:

@@ -351,6 +351,15 @@ class Policy(Table):
         )
 
     @property
+    def text_states(self) -> tuple[str, ...]:
+        """Returns the names of the value fields of which texts are states."""
+        if not self.nonnumeric_ok:
+            return ()
+        numeric = self.numeric_names
+        states = {path for path, it in self.values.items() if it.kind == "state" and not it.map}
+        return tuple(name for name, path in self.named_values if path in states and name not in numeric)
+
+    @property
     def sums(self) -> dict[str, str]:
         """Returns the bucket's field that holds the sum of a value field."""
         return {}

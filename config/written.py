@@ -29,9 +29,11 @@ def fingerprint(policy: Policy) -> str:
     """Returns 16 hex digits that change whenever the policy's summaries would. How long anything is
     kept does not matter."""
     rollup = _changed_keys(policy.rollup, _DECISIVE_IN_ROLLUP) if policy.rollup else None
+    texts = {"text_states": policy.text_states} if policy.text_states else {}
     return _digest(
         {
             **_changed_keys(policy, {*_DECISIVE, "duplicates"}),
+            **texts,
             "rollup": rollup,
             "summary_schema": SUMMARY_SCHEMA,
         }

@@ -115,4 +115,5 @@ def _line(before: Reading | None, after: Reading | None, gap: int) -> tuple[Read
 def _on(line: tuple[Reading, Reading], at: float) -> float:
     one, other = line
     share = (at - one[0]) / (other[0] - one[0])
-    return one[1] * (1 - share) + other[1] * share
+    found: float = one[1] * (1 - share) + other[1] * share
+    return found

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.raw import Batch
-from bucketwise.buckets.columns import Columns, Quarantined
+from bucketwise.buckets.columns import Columns, Quarantined, StateColumn
 from bucketwise.buckets.decoding.cut import LONG, CutBucket, cut_buckets, groups_of
 from bucketwise.buckets.decoding.local import local_times
 from bucketwise.buckets.decoding.order import RowPlaces, column, place
@@ -27,7 +27,7 @@ from bucketwise.buckets.decoding.soundness import (
 )
 from bucketwise.buckets.fields.ids import sort_keys, unnameable
 from bucketwise.buckets.fields.times import NO_TIME
-from bucketwise.buckets.fields.values import read_values, wordings
+from bucketwise.buckets.fields.values import read_states, read_values, wordings
 from bucketwise.buckets.layouts.groups import Unions, group_by_layout
 from bucketwise.buckets.layouts.layout import Group
 from bucketwise.buckets.models import model_of
@@ -276,7 +276,9 @@ def _piece(
 ) -> ReadingGroup:
     worded = wordings(policy)
     values = {name: read_values(group, shape.values[name], worded.get(name)) for name in policy.value_names}
-    return ReadingGroup(group, shape, units, overflow, times, values, shape.present(group))
+    states = {name: read_states(group, shape.values[name], *values[name]) for name in policy.text_states}
+    present = shape.present(group)
+    return ReadingGroup(group, shape, units, overflow, times, values, present, states=states)
 
 
 def _named(group: Group, faults: Faults, without_id: set[int]) -> NDArray[np.bytes_]:
@@ -362,7 +364,13 @@ def _assemble(
     for name in policy.value_names:
         values[name] = column([piece.values[name][0] for piece in pieces], places, total, np.float64)
         kinds[name] = column([piece.values[name][1] for piece in pieces], places, total, np.uint8)
-    columns = Columns(buckets.table.series, buckets.series[units], keys[units], starts, time, values, kinds)
+    states = {}
+    for name in policy.text_states:
+        codes, names = StateColumn.together([piece.states[name] for piece in pieces])
+        states[name] = StateColumn(column(codes, places, total, np.int32), names)
+    columns = Columns(
+        buckets.table.series, buckets.series[units], keys[units], starts, time, values, kinds, states=states
+    )
     last = buckets.span.last[units]
     last[columns.filled] = columns.of_filled(np.maximum)
     return Decoded(columns, units, last, quarantined, [_without_columns(piece) for piece in pieces], places)
@@ -371,6 +379,7 @@ def _assemble(
 def _without_columns(piece: ReadingGroup) -> ReadingGroup:
     """Returns the piece without what is in the columns again of a union; for other pieces the columns mostly
     are the same memory."""
+    piece = piece._replace(states={})
     if piece.present is None:
         return piece
     return piece._replace(time=np.broadcast_to(np.int64(NO_TIME), piece.time.shape), values={})

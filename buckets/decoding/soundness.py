@@ -4,16 +4,17 @@ field and the reason, and never repaired. A wrong unit, or a clock that was neve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.columns import StateColumn, ValueKind
 from bucketwise.buckets.fields.timeforms import TimeForm
 from bucketwise.buckets.fields.times import (
     DAY_MS,
@@ -55,6 +56,7 @@ class ReadingGroup(NamedTuple):
     values: dict[str, tuple[NDArray[np.float64], NDArray[np.uint8]]]  # n × k: value, kind
     present: Flags | None  # n × k: of a union, which readings a document holds
     places: NDArray[np.int64] | None = None  # n: of documents that hold one sample of a bucket, which
+    states: Mapping[str, StateColumn] = MappingProxyType({})  # n × k
 
     @property
     def lengths(self) -> NDArray[np.int64]:

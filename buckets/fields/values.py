@@ -24,7 +24,7 @@ from bucketwise.buckets.bson.types import (
     SYMBOL,
     decode_value,
 )
-from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.columns import NO_STATE, StateColumn, ValueKind
 from bucketwise.buckets.fields.distinct import distinct_rows
 from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_size, by_type, read_bytes
 from bucketwise.config.policies import Policy, ValueField
@@ -37,7 +37,8 @@ _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
 _NUMBER = re.compile(
     r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE
 )
-#: A longer text is no number.
+#: Bytes of a text's value, its length in front and a zero behind included. A longer one is no number, and no
+#: state.
 _LONGEST = 256
 
 
@@ -155,6 +156,44 @@ def _counted(
     kinds = np.where(np.isfinite(values), ValueKind.FINITE, ValueKind.NONFINITE).astype(np.uint8)
     kinds[[it is None for it in numbers]] = ValueKind.NONNUMERIC
     return values[which], kinds[which]
+
+
+def read_states(
+    group: Group, cells: Sequence[Cell], values: NDArray[np.float64], kinds: NDArray[np.uint8]
+) -> StateColumn:
+    """Returns the states that values tell, (n, k): a finite number its shortest text, any other text itself,
+    `true` and `false` their names. `values`, `kinds`: as `read_values` returns them."""
+    finite, index = kinds == ValueKind.FINITE, dict[str, int]()
+
+    def codes_of(names: Iterable[str]) -> NDArray[np.int32]:
+        return np.array([index.setdefault(it, len(index)) for it in names], dtype=np.int32)
+
+    codes = np.full(kinds.shape, NO_STATE, dtype=np.int32)
+    for kind, at, elements in by_type(cells):
+        if kind == BOOL:
+            which = (group.read(elements, "u1") != 0).astype(np.int64)
+            group.put(codes, at, codes_of(("false", "true"))[which], elements)
+        elif kind in _TEXTS:
+            for size, places in by_size(elements).items():
+                if size > _LONGEST:
+                    continue
+                some = [elements[it] for it in places]
+                texts, which = distinct_rows(read_bytes(group.matrix, [it.start for it in some], size))
+                found = codes_of(map(_text_of, texts))[which]
+                group.put(codes, [at[it] for it in places], found, some)
+    codes[kinds != ValueKind.NONNUMERIC] = NO_STATE
+    numbers, which = np.unique(values[finite] + 0.0, return_inverse=True)  # -0.0 is 0
+    codes[finite] = codes_of(map(number_text, numbers.tolist()))[which]
+    return StateColumn(codes, list(index))
+
+
+def _text_of(raw: bytes) -> str:
+    return raw[4 : 3 + int.from_bytes(raw[:4], "little")].decode("utf-8", "backslashreplace")
+
+
+def number_text(value: float) -> str:
+    """Returns the shortest text of a number: 3.0 → 3, 0.5 → 0.5, 1e+22 → 1e+22."""
+    return repr(value).removesuffix(".0")
 
 
 def rounded_sum(values: Iterable[float]) -> float:

@@ -51,10 +51,15 @@ def _step_faults(policy: Policy, path: str, field: ValueField) -> Iterator[tuple
     if policy.local_offset_field is not None:
         message = "windows of readings' own clocks (`local_offset_field`) do not follow one another in time"
         yield key, Fault(message, "remove this, or `local_offset_field`")
-    named = {path, field.name}.intersection(policy.nonnumeric_ok)
-    if field.kind == "state" and named and not field.map:
-        message = "texts are no states yet: only numbers are"
-        yield "kind", Fault(message, "add `map = {ON = 1, OFF = 0}`, with all that the field holds")
+    if field.time_weighted is not None and _has_texts(policy, path):
+        message = "texts are states, as nonnumeric_ok names the field, and have no average"
+        remedy = "add `map = {ON = 1, OFF = 0}`, with all that the field holds, or remove this"
+        yield "time_weighted", Fault(message, remedy)
+
+
+def _has_texts(policy: Policy, path: str) -> bool:
+    """Returns whether texts of a value field are states."""
+    return any(path == named and name in policy.text_states for name, named in policy.named_values)
 
 
 def _faults(field: ValueField) -> Iterator[tuple[str, Fault]]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.buckets.columns import Columns, Series
+from bucketwise.buckets.columns import Columns, Series, StateColumn
 from bucketwise.buckets.models.series import series_key
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpillFile, portion_of
 
@@ -40,6 +40,7 @@ class Gathered:
         part = columns if inside.all() else _chosen(columns, np.flatnonzero(inside))
         self._parts.append(part)
         self._bytes += part.time.nbytes * (3 + 2 * len(part.values)) + part.bucket_order.nbytes
+        self._bytes += sum(it.codes.nbytes + sum(map(len, it.names)) for it in part.states.values())
         if self._bytes > GATHERED_BYTES:
             self._spill()
 
@@ -92,6 +93,7 @@ def _chosen(columns: Columns, readings: NDArray[np.int64]) -> Columns:
         kinds={name: it[readings] for name, it in columns.kinds.items()},
         reading_series=of_reading.astype(np.int32),
         local=None if columns.local is None else columns.local[readings],
+        states={name: it.take(readings) for name, it in columns.states.items()},
     )
 
 
@@ -123,6 +125,10 @@ def _joined(parts: list[Columns]) -> Columns:
         return found if order is None else np.asarray(found[order])
 
     locals_ = [it.local for it in parts if it.local is not None]
+    states = {}
+    for name in parts[0].states:
+        codes, held = StateColumn.together([it.states[name] for it in parts])
+        states[name] = StateColumn(taken(codes), held)
     return Columns(
         series=series,
         bucket_series=np.zeros(len(names), dtype=np.int32),
@@ -133,4 +139,5 @@ def _joined(parts: list[Columns]) -> Columns:
         kinds={name: taken([it.kinds[name] for it in parts]) for name in parts[0].kinds},
         reading_series=taken(of_readings),
         local=taken(locals_) if locals_ else None,
+        states=states,
     )

@@ -170,6 +170,11 @@ class Linker:
     def __post_init__(self) -> None:
         self.fields = statistics_of(self.policy)
         self._gaps = gaps_of(self.fields)
+        # All statistics of a field that have steps count the same readings: the first one tells of them.
+        self._place = {
+            name: next(at for at, kind in enumerate(self.fields[name]) if isinstance(kind, Steps))
+            for name in self._gaps
+        }
 
     def link(
         self,
@@ -204,14 +209,13 @@ class Linker:
             stood = None if first is None else found.get(first)
             _Chain(self, name, spans, states, kept, stood and stood.state).join(between, held)
 
-    @staticmethod
     def _held(
-        name: str, key: bytes, series: Series, windows: Iterable[Span], states: Mapping[Cell, State]
+        self, name: str, key: bytes, series: Series, windows: Iterable[Span], states: Mapping[Cell, State]
     ) -> Iterator[Neighbour]:
-        """Yields the states of a series that hold a number of a field."""
+        """Yields the states of a series that hold a reading of a field."""
         for window in windows:
             state = states.get((key, window))
-            if state is not None and state.values[name][0][0]:
+            if state is not None and state.values[name][self._place[name]]:
                 yield Neighbour((key, window), series, state)
 
     def _standing_first(self, key: bytes, name: str, held: Iterable[Sequence[Neighbour]]) -> Lookup | None:
@@ -342,8 +346,10 @@ class Linker:
         """Returns the stages that find one summary, by the index on `_id`."""
         of = documents.series_document(self.policy, series)
         low, high = ({"series": of, "start": DatetimeMS(it)} for it in (lookup.low, lookup.high))
+        kind = self.fields[lookup.name][self._place[lookup.name]]
+        assert isinstance(kind, Steps)
         return [
-            {"$match": {"_id": {"$gte": low, "$lt": high}, f"{lookup.name}.count": {"$gt": 0}}},
+            {"$match": {"_id": {"$gte": low, "$lt": high}, **kind.holding(lookup.name)}},
             {"$sort": {"_id": 1 if lookup.ahead else -1}},
             {"$limit": 1},
             {"$set": {_NUMBER: {"$literal": number}}},

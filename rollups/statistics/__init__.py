@@ -16,6 +16,7 @@ from bucketwise.rollups.statistics.excluded import Excluded
 from bucketwise.rollups.statistics.moments import Moments
 from bucketwise.rollups.statistics.quantiles import Quantiles
 from bucketwise.rollups.statistics.time_in_state import TimeInState
+from bucketwise.rollups.statistics.time_in_text_state import TimeInTextState
 from bucketwise.rollups.statistics.time_weighted import TimeWeighted
 
 #: The statistics of each value field, in the order of the keys of a summary and of the bytes of its `state`.
@@ -49,16 +50,16 @@ _OF_STEPS = ("first", "last")
 
 
 def registered(
-    percents: Sequence[float], field: ValueField = _PLAIN, kept: Kept = ALL
+    percents: Sequence[float], field: ValueField = _PLAIN, kept: Kept = ALL, *, has_texts: bool = False
 ) -> list[Statistic[Any]]:
     """Returns the statistics of a value field, with these percentiles. What is added to its `state` goes
-    last."""
+    last. `has_texts`: its texts are states."""
     found: list[Statistic[Any]] = [Moments(kept), Edges(kept), Quantiles(percents, kept), Excluded(kept)]
     max_gap = span_ms(field.max_gap or COUNTER_GAP)
     if field.kind == "counter":
         found.append(Counter(max_gap))
     if field.kind == "state":
-        found.append(TimeInState(max_gap))
+        found.append(TimeInTextState(max_gap) if has_texts else TimeInState(max_gap))
     if field.time_weighted is not None:
         found.append(TimeWeighted(max_gap, field.time_weighted))
     return found
@@ -69,8 +70,8 @@ def statistics_of(policy: Policy, percents: Sequence[float] | None = None) -> Fi
     if percents is None:
         percents = policy.rollup.percentiles if policy.rollup else ()
     told = tuple(
-        (it.kind, it.time_weighted, it.max_gap)
-        for it in (policy.values.get(path, _PLAIN) for path in policy.value_fields)
+        (it.kind, it.time_weighted, it.max_gap, name in policy.text_states)
+        for name, it in ((name, policy.values.get(path, _PLAIN)) for name, path in policy.named_values)
     )
     return _statistics_of(tuple(policy.value_names), tuple(percents), told, _asked(policy, percents))
 
@@ -100,20 +101,21 @@ def _statistics_of(
     asked: tuple[frozenset[str] | None, bool],
 ) -> FieldStatistics:
     keys = ("kind", "time_weighted", "max_gap")
-    fields = [ValueField.model_construct(**dict(zip(keys, it, strict=True))) for it in told]
+    fields = [(ValueField.model_construct(**dict(zip(keys, it, strict=True))), texts) for *it, texts in told]
     return {
-        name: registered(percents, field, _kept(field, *asked))
-        for name, field in zip(names, fields, strict=True)
+        name: registered(percents, field, _kept(field, *asked, has_texts=texts), has_texts=texts)
+        for name, (field, texts) in zip(names, fields, strict=True)
     }
 
 
-def _kept(field: ValueField, names: frozenset[str] | None, has_percentiles: bool) -> Kept:
+def _kept(field: ValueField, names: frozenset[str] | None, has_percentiles: bool, *, has_texts: bool) -> Kept:
     """Returns what is kept of a value field, given the names of the statistics that are told."""
     if names is None:
         return ALL
     needed = {part for name in names for part in NAMED.get(name, ())}
     needed |= set(_OF_PERCENTILES) if has_percentiles else set()
     has_steps = field.kind in ("counter", "state") or field.time_weighted is not None
+    has_steps = has_steps and not has_texts  # these keep their own
     needed |= set(_OF_STEPS) if has_steps else set()
     return Kept(names | _KIND_KEYS, frozenset(PARTS) & needed)
 

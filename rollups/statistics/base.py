@@ -155,6 +155,15 @@ class FieldReadings:
     filled: Integers  # the cell of each group
     nonfinite: Sequence[int]  # of each cell
     nonnumeric: Sequence[int]
+    states: StateReadings | None = None  # where texts are states
+
+
+@dataclass(frozen=True)
+class StateReadings:
+    """The readings of one value field that tell a state, in cells, as the places of these in `names`."""
+
+    places: FieldReadings
+    names: Sequence[str]
 
 
 @dataclass(frozen=True)

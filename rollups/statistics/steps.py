@@ -28,8 +28,8 @@ from bucketwise.rollups.statistics.base import (
     VarintWriter,
 )
 
-#: Milliseconds, and the value; -0.0 is 0.0.
-Reading = tuple[int, float]
+#: Milliseconds, and the value, of which -0.0 is 0.0; where texts are states, the name of the state.
+Reading = tuple[int, Any]
 #: The reading before the first one, the first, the last, the one after it, and what the steps amount to.
 StepsState = tuple[Reading | None, Reading, Reading, Reading | None, Any] | tuple[()]
 T = TypeVar("T")
@@ -121,6 +121,10 @@ class Steps(Statistic[StepsState], Generic[T]):
                 befores, [False, *is_joined[:-1]], firsts, ends, is_joined, afters, amounts, strict=True
             )
         ]
+
+    def holding(self, name: str) -> dict[str, Any]:
+        """Returns a query for the summaries that hold a reading of a value field."""
+        return {f"{name}.count": {"$gt": 0}}
 
     def merge(self, one: StepsState, other: StepsState) -> StepsState:
         """Returns the state of both together."""

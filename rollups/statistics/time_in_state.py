@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from bucketwise.buckets.fields.values import number_text
 from bucketwise.rollups.statistics.base import Column, MomentsState, VarintReader, VarintWriter
 from bucketwise.rollups.statistics.steps import Reading, StepArrays, Steps
 
 #: Changes, and the milliseconds of each state that lasted; None: there are more than are kept.
-StateAmount = tuple[int, dict[float, int] | None]
+StateAmount = tuple[int, dict[Any, int] | None]
 MOST_STATES = 64
 _DOUBLE = struct.Struct("<d")
 
@@ -45,7 +46,7 @@ class TimeInState(Steps[StateAmount]):
         cells, cell = np.unique(group[runs] * max(1, len(states)) + state, return_inverse=True)
         sums = np.zeros(len(cells), dtype=np.int64)
         np.add.at(sums, cell, lasted)
-        found: list[dict[float, int] | None] = [{} for _ in changes]
+        found: list[dict[Any, int] | None] = [{} for _ in changes]
         groups, numbers = np.divmod(cells, max(1, len(states)))
         for of, value, ms in zip(groups.tolist(), states[numbers].tolist(), sums.tolist(), strict=True):
             kept = found[of]
@@ -79,8 +80,13 @@ class TimeInState(Steps[StateAmount]):
         changes, lasting = state[4] if state else self.zero
         seconds = None
         if lasting is not None:
-            seconds = {state_key(value): ms / 1000 for value, ms in sorted(lasting.items())}
+            seconds = {self.key(value): ms / 1000 for value, ms in sorted(lasting.items())}
         return {"changes": changes, "seconds": seconds, "states_over": lasting is None}
+
+    @staticmethod
+    def key(value: Any) -> str:
+        """Returns the key of a state in `seconds`."""
+        return number_text(value)
 
     def pack_amount(self, amount: StateAmount, writer: VarintWriter) -> None:
         """Writes the changes, and each state with its time, ascending."""
@@ -110,9 +116,3 @@ class TimeInState(Steps[StateAmount]):
 
 def _limited(lasting: dict[float, int] | None) -> dict[float, int] | None:
     return lasting if lasting is not None and len(lasting) <= MOST_STATES else None
-
-
-def state_key(value: float) -> str:
-    """Returns the shortest text of a number: 3.0 → 3, 0.5 → 0.5, 1e+22 → 1e+22."""
-    text = repr(value)
-    return text.removesuffix(".0")

@@ -5,18 +5,19 @@ The same readings give the same state, to the bit, however they were split and i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.buckets.columns import Columns, ValueKind
+from bucketwise.buckets.columns import NO_STATE, Columns, ValueKind
 from bucketwise.buckets.decoding.order import Order
 from bucketwise.buckets.layouts.layout import positions_in
 from bucketwise.buckets.phases import phase
 from bucketwise.rollups.statistics import FieldState, FieldStatistics, is_ordered
-from bucketwise.rollups.statistics.base import FieldReadings, Numbers
+from bucketwise.rollups.statistics.base import FieldReadings, Numbers, StateReadings
 from bucketwise.rollups.summaries import coverage
 
 Integers = NDArray[np.int64]
@@ -184,20 +185,40 @@ def _occupied(
 
 def _readings(columns: Columns, name: str, runs: Runs, lengths: Integers) -> FieldReadings:
     """Returns the readings of one value field, by cell."""
-    order, starts, cell, cells = runs.order, runs.starts, runs.cell, len(runs.series)
+    order, cells = runs.order, len(runs.series)
     kinds, values = columns.kinds[name], columns.values[name]
     if order is not None:
         kinds, values = kinds[order], values[order]
     finite = kinds == ValueKind.FINITE
-    filled, excluded = np.arange(cells), [[0] * cells] * 2
+    excluded = [[0] * cells] * 2
     if not finite.all():
-        of_reading = np.repeat(cell, lengths)
+        of_reading = np.repeat(runs.cell, lengths)
         excluded = [
             np.bincount(of_reading[kinds == kind], minlength=cells).tolist()
             for kind in (ValueKind.NONFINITE, ValueKind.NONNUMERIC)
         ]
-        kept = np.flatnonzero(finite)
-        lengths = np.diff(np.searchsorted(kept, np.append(starts, len(kinds))))
+    found = _chosen(columns, runs, values, finite, excluded)
+    if name not in columns.states:
+        return found
+    states = columns.states[name]
+    codes = states.codes if order is None else states.codes[order]
+    places = _chosen(columns, runs, codes.astype(np.float64), codes != NO_STATE, excluded)
+    return replace(found, states=StateReadings(places, states.names))
+
+
+def _chosen(
+    columns: Columns,
+    runs: Runs,
+    values: NDArray[np.float64],
+    chosen: NDArray[np.bool_],
+    excluded: Sequence[Sequence[int]],
+) -> FieldReadings:
+    """Returns some of the readings, by cell. `values`, `chosen`: in the order of the runs."""
+    order, starts, cell, cells = runs.order, runs.starts, runs.cell, len(runs.series)
+    filled = np.arange(cells)
+    if not chosen.all():
+        kept = np.flatnonzero(chosen)
+        lengths = np.diff(np.searchsorted(kept, np.append(starts, len(chosen))))
         order, values = kept if order is None else order[kept], values[kept]
         cell, lengths = cell[lengths > 0], lengths[lengths > 0]
         starts = np.cumsum(lengths) - lengths
@@ -205,4 +226,5 @@ def _readings(columns: Columns, name: str, runs: Runs, lengths: Integers) -> Fie
     numbers = Numbers(values, starts, cell) if len(values) else None
     if numbers is not None and runs.is_in_order:
         numbers = numbers.cut(LENGTH)
-    return FieldReadings(columns, cells, numbers, order, filled, *excluded)
+    nonfinite, nonnumeric = excluded
+    return FieldReadings(columns, cells, numbers, order, filled, nonfinite, nonnumeric)

@@ -1134,10 +1134,11 @@ FIELDS = [
         'write "366d" or less',
     ),
     bad(
-        "values-state-of-texts",
+        "values-average-of-texts",
         'slot = "second"',
-        'slot = "second"\nnonnumeric_ok = ["p"]\nvalues = {p = {kind = "state", max_gap = "1h"}}',
-        "policies.ticks.values.p.kind",
+        'slot = "second"\nnonnumeric_ok = ["p"]\n'
+        'values = {p = {kind = "state", time_weighted = "linear", max_gap = "1h"}}',
+        "policies.ticks.values.p.time_weighted",
         "add `map = {ON = 1, OFF = 0}`",
     ),
     bad(

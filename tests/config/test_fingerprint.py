@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bucketwise.config.models import make_policy
-from bucketwise.config.policies import Archive, Overflow, Policy, Retain, Rollup
+from bucketwise.config.policies import Archive, Overflow, Policy, Retain, Rollup, ValueField
 from bucketwise.config.written import SUMMARY_SCHEMA, fingerprint, layout_fingerprint
 
 OVERFLOW = Overflow(flag_field="f", collection="c_extra", ref_field="r", samples_field="s")
@@ -47,6 +47,12 @@ def test_changes_with_the_schema_of_summaries(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("bucketwise.config.written.SUMMARY_SCHEMA", SUMMARY_SCHEMA + 1)
     assert fingerprint(POLICY) != before[0]
     assert layout_fingerprint(POLICY) == before[1]
+
+
+def test_changes_where_texts_become_states() -> None:
+    states = with_(values={"v": ValueField(kind="state", max_gap=timedelta(hours=1))})
+    assert fingerprint(states.model_copy(update={"nonnumeric_ok": ("v",)})) != fingerprint(states)
+    assert fingerprint(with_(nonnumeric_ok=("v",))) == fingerprint(POLICY)
 
 
 @pytest.mark.parametrize(

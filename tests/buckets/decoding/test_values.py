@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
-from bson import encode
+from bson import Decimal128, Int64, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.buckets.bson.raw import Batch, Docs
-from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.columns import NO_STATE, StateColumn, ValueKind
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, ValueField
@@ -138,6 +140,7 @@ def test_in_slots_of_any_length_it_is_the_same(held: list[dict[str, Any]]) -> No
         for number, slots in enumerate(held)
     ]
     columns = decode(Batch.of(Docs.of(documents)), policy).columns
+    assert not columns.states
     numbers = {"1,5 °C": 1.5, "-20,25 °C": -20.25, 3: 3.0}
     wanted = [
         (number, int(slot), numbers.get(value))
@@ -156,3 +159,57 @@ def test_in_slots_of_any_length_it_is_the_same(held: list[dict[str, Any]]) -> No
         )
     ]
     assert sorted(found, key=lambda it: it[:2]) == sorted(wanted, key=lambda it: it[:2])
+
+
+_STATES: list[Any] = ["idle", "a.b", "", "1", "é\0", "x" * 251, "x" * 252, 1, -0.0, 0.5, 1e22, True, None]
+_STATES += [Int64(2**53 + 1), Decimal128("2.50"), math.nan, _START, b"raw", {"a": 1}]
+
+
+def _state(value: Any) -> str | None:
+    """A number is named by its shortest text; longer texts than 251 bytes, and other types, are no states."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value if len(value.encode()) <= 251 else None
+    if isinstance(value, Decimal128):
+        return "2.5"
+    if isinstance(value, int | float) and math.isfinite(value):
+        number = float(value)
+        return f"{int(number):d}" if abs(number) < 1e16 and number == int(number) else repr(number)
+    return None
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.integers(0, 59).map(str), st.sampled_from(_STATES), min_size=1),
+        min_size=1,
+        max_size=40,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_texts_are_states_beside_numbers(held: list[dict[str, Any]], source: random.Random) -> None:
+    policy = make_policy(
+        name="it", collection="it", model="slots", slot="second", time_field="at", series_fields=("s",),
+        value_fields=("v",), nonnumeric_ok=("v",),
+        values={"v": ValueField(kind="state", max_gap=timedelta(minutes=1))},
+    )  # fmt: skip
+    documents = [
+        encode({"_id": number, "s": 1, "at": _START + timedelta(minutes=number), "v": slots})
+        for number, slots in enumerate(held)
+    ]
+    columns = decode(Batch.of(Docs.of(documents)), policy).columns
+    wanted = {
+        (number, int(slot)): _state(value)
+        for number, slots in enumerate(held)
+        for slot, value in slots.items()
+        if value is not None
+    }
+    places = list(zip(columns.bucket.tolist(), ((columns.time // 1000) % 60).tolist(), strict=True))
+    some = np.array(source.sample(range(len(places)), source.randint(0, len(places))), dtype=np.int64)
+    others = np.setdiff1d(np.arange(len(places)), some)
+    cut = [columns.states["v"].take(it) for it in (some, others)]
+    codes, names = StateColumn.together(cut)
+    for which, at, part in ((some, codes[0], cut[0]), (others, codes[1], cut[1])):
+        told = [names[code] if code != NO_STATE else None for code in at.tolist()]
+        assert told == [wanted[places[it]] for it in which.tolist()]
+        assert set(part.names) == {it for it in told if it is not None}  # and no others

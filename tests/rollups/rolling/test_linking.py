@@ -26,7 +26,11 @@ Document = dict[str, Any]
 FIRST = datetime(2021, 3, 26, 10, 0, tzinfo=UTC)  # two days before clocks change in Berlin
 LAST = datetime(2021, 5, 3, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-GAPS = {"n": 5 * HOUR, "s": 2 * HOUR, "a": 3 * HOUR, "b": 90 * MINUTE}
+GAPS = {"n": 5 * HOUR, "s": 2 * HOUR, "a": 3 * HOUR, "b": 90 * MINUTE, "t": 2 * HOUR}
+#: Texts of a state, and what they are called as keys; what else may stand there.
+TEXTS = {"idle": "idle", "a.b": "a%2Eb", "$1": "%241", "": "%", "100%": "100%25", "é\0": "é%00"}
+TEXTS |= {"1": "1", "0.5": "0.5", "1.": "1%2E"}
+OTHERS: list[tuple[Any, str]] = [(1, "1"), (True, "true"), (-0.0, "0"), (0.5, "0.5")]
 ALL_LEVELS = {"hourly": "hourly", "daily": "daily", "levels": [{"name": "monthly", "collection": "monthly"}]}
 
 MONTHS = {"levels": [{"name": "monthly", "collection": "monthly"}]}
@@ -39,8 +43,8 @@ def policy_of(rollup: Document | None = None, **more: Any) -> Policy:
         "model": "reading",
         "time_field": "d",
         "series_fields": ("symbol",),
-        "value_fields": ("n", "s", "a", "b", "plain"),
-        "nonnumeric_ok": ("plain",),
+        "value_fields": ("n", "s", "a", "b", "t", "plain"),
+        "nonnumeric_ok": ("plain", "t"),
         "archive": {"after": "1d", "to": "offline"},
         "rollup": {"timezone": "Europe/Berlin", "percentiles": (50,), **(rollup or ALL_LEVELS)},
         "values": {
@@ -48,6 +52,7 @@ def policy_of(rollup: Document | None = None, **more: Any) -> Policy:
             "s": {"kind": "state", "max_gap": "2h"},
             "a": {"time_weighted": "previous", "max_gap": "3h"},
             "b": {"time_weighted": "linear", "max_gap": "90m", "kind": "counter"},
+            "t": {"kind": "state", "max_gap": "2h"},
         },
     }
     return make_policy(**(said | more))
@@ -69,6 +74,7 @@ def readings(source: random.Random, count: int) -> list[Document]:
                 "s": source.choice([0, 1, 2, 0.5, "unknown"]),
                 "a": source.uniform(-5, 5),
                 "b": source.choice([source.random(), None, 1e15]),
+                "t": source.choice([*TEXTS, *TEXTS, *(it for it, _ in OTHERS), None, [1]]),
                 "plain": "text",
             }
         )
@@ -81,15 +87,24 @@ class Step:
 
     start: int
     end: int
-    low: Fraction
-    high: Fraction
+    low: Any
+    high: Any
+
+
+def value_of(name: str, held: Any) -> Any:
+    """A number; of `t` the key of a state. None: neither."""
+    if name != "t":
+        return Fraction(held) if isinstance(held, int | float) else None
+    if isinstance(held, str):
+        return TEXTS[held]
+    return next((key for it, key in OTHERS if type(it) is type(held) and it == held), None)
 
 
 def steps_of(found: list[Document], name: str) -> dict[str, list[Step]]:
     by_series = defaultdict(list)
     for one in sorted(found, key=lambda it: (it["d"], it["_id"])):
-        if isinstance(one[name], int | float):
-            by_series[one["symbol"]].append((to_ms(one["d"]), Fraction(one[name])))
+        if (value := value_of(name, one[name])) is not None:
+            by_series[one["symbol"]].append((to_ms(one["d"]), value))
     longest = GAPS[name] // timedelta(milliseconds=1)
     return {
         symbol: [
@@ -116,7 +131,7 @@ def in_states(steps: list[Step], start: int, end: int) -> Document:
     seconds: dict[str, int] = defaultdict(int)
     for it in steps:
         if (ms := min(it.end, end) - max(it.start, start)) > 0:
-            seconds[f"{float(it.low):g}"] += ms
+            seconds[it.low if isinstance(it.low, str) else f"{float(it.low):g}"] += ms
     changes = sum(it.low != it.high for it in steps if start <= it.end < end)
     return {
         "changes": changes,
@@ -141,6 +156,11 @@ def wrong(bench: Bench, policy: Policy, found: list[Document]) -> list[str]:
     steps = {name: steps_of(found, name) for name in GAPS}
     faults = []
     for level in levels_of(policy):
+        texts = {
+            (it["symbol"], level.edges(to_ms(it["d"]), to_ms(it["d"]) + 1)[0])
+            for it in found
+            if value_of("t", it["t"]) is not None
+        }
         summaries = list(bench.database[level.collection].find())
         wanted = {(it["symbol"], tuple(level.edges(to_ms(it["d"]), to_ms(it["d"]) + 1))) for it in found}
         held = {(it["symbol"], (to_ms(it["start"]), to_ms(it["end"]))): it for it in summaries}
@@ -153,6 +173,9 @@ def wrong(bench: Bench, policy: Policy, found: list[Document]) -> list[str]:
                 "s": in_states(of["s"], start, end),
                 "a": weighted(of["a"], start, end, linear=False),
                 "b": weighted(of["b"], start, end, linear=True) | counted(of["b"], start, end),
+                "t": in_states(steps["t"].get(symbol, []), start, end)
+                if (symbol, start) in texts
+                else {"changes": None, "seconds": {}, "states_over": False},
                 "plain": {},
             }
             for name, keys in told.items():
@@ -233,7 +256,10 @@ def test_neighbours_are_found_with_one_command_for_many_series(
     series = [f"S{number}" for number in range(30)]
 
     def load(at: datetime) -> None:
-        some = [{"symbol": it, "d": at, "n": 1, "s": 1, "a": 1.0, "b": 1.0, "plain": ""} for it in series]
+        some = [
+            {"symbol": it, "d": at, "n": 1, "s": 1, "a": 1.0, "b": 1.0, "t": "on", "plain": ""}
+            for it in series
+        ]
         bench.database["meters"].insert_many(some)
 
     load(FIRST)
@@ -245,6 +271,7 @@ def test_neighbours_are_found_with_one_command_for_many_series(
     assert commands.count("hourly") == 1
     summaries = bench.raw("hourly")
     assert all(bson.decode(it)["n"]["increase"] == 0.0 for it in summaries.values())
+    assert {bson.decode(it)["t"]["changes"] for it in summaries.values()} == {0}
     commands.clear()
     bench.roll_up(policy, FIRST + 4 * HOUR)
     assert "hourly" not in commands

@@ -4,6 +4,7 @@ tell against plain Python."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from functools import partial, reduce
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketwise.buckets.columns import NO_STATE, StateColumn
 from bucketwise.config.policies import ValueField
 from bucketwise.rollups.statistics import registered, statistics_of
 from bucketwise.rollups.statistics.moments import products
@@ -86,6 +88,47 @@ def test_settings_that_have_changed_are_told() -> None:
     plain = bson.decode(hour_summary(POLICY, ("MDB", 1), 0, first_two(state)), documents.OPTIONS)
     with pytest.raises(ValueError, match="end too early"):
         documents.state_of(plain, STEPPED)
+
+
+WORDED = STEPPED.model_copy(
+    update={
+        "values": {**FIELDS, "q.r": ValueField(kind="state", max_gap=GAP)},
+        "nonnumeric_ok": ("q.r",),
+    }
+)
+WORDED_STATISTICS = statistics_of(WORDED)
+
+
+def worded(found: list[Reading], edges: list[int], words: dict[float, str]) -> dict[int, State]:
+    """The states, where the numbers of the second field are read as texts."""
+    columns = columns_of([replace(it, values=(it.values[0], None)) for it in found])
+    told = [words.get(it.values[1]) for it in sorted(found, key=lambda one: one.bucket)]
+    names = sorted({it for it in told if it is not None}, reverse=True)
+    codes = [NO_STATE if it is None else names.index(it) for it in told]
+    columns.states["q.r"] = StateColumn(np.array(codes, dtype=np.int32), names)
+    found_states = aggregate(columns, np.array(edges, dtype=np.int64), WORDED_STATISTICS)
+    return {window: state for _, window, state in found_states}
+
+
+@given(
+    readings,
+    st.lists(st.integers(1, 24), max_size=8),
+    st.sampled_from([{}, {0.0: "off", 1.0: "on", 2.5: "", 1e15: "a.b", -3.0: "é\0"}]),
+    st.randoms(use_true_random=False),
+)
+def test_texts_as_states_merge_and_are_kept_as_numbers_are(
+    found: list[Reading], cuts: list[int], words: dict[float, str], source: random.Random
+) -> None:
+    window = 0, 7 * HOUR
+    (whole,) = worded(found, [*window], words).values()
+    parts = worded(found, sorted({0, 7 * HOUR, *(cut * HOUR // 4 for cut in cuts)}), words)
+    stored = []
+    for state in parts.values():
+        document = bson.decode(hour_summary(WORDED, ("MDB", 1), 0, state), documents.OPTIONS)
+        assert documents.state_of(document, WORDED) == state
+        stored.append(documents.state_of(document, WORDED))
+    source.shuffle(stored)
+    assert reduce(partial(summary.merge, WORDED_STATISTICS), stored) == whole
 
 
 def first_two(state: State) -> State:
