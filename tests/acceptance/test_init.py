@@ -28,6 +28,7 @@ SOME_AND_ALL = [
 ]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("origin", "shapes"), SOME_AND_ALL)
 def test_every_reading_is_read(
     origin: Origin,

@@ -71,7 +71,7 @@ def read(model: str, documents: Sequence[dict[str, Any]]) -> dict[Key, float]:
     return found
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("model", "to"), in_turn(list(MODELS), list(ARCHIVES)))
 @pytest.mark.parametrize(
     "origin", [NAB.first(60), pytest.param(NAB, marks=pytest.mark.soak)], ids=["few", "all"]

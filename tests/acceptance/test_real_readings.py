@@ -306,6 +306,7 @@ def test_further_shapes(
         assert_table(tmp_path / "store" / f"{kind}_offline" / "data", rows_of(kind, few))
 
 
+@pytest.mark.proof
 def test_offline_archive_in_a_folder(
     bucketwise: CommandLine,
     tmp_path: Path,

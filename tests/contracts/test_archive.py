@@ -139,6 +139,7 @@ def test_what_is_past_its_time_goes_after_a_tombstone(moved: Cycle) -> None:
     assert (found.readings, found.bad) == (0, [])
 
 
+@pytest.mark.proof
 def test_a_tombstone_stays_void_when_the_length_that_placed_it_comes_back(moved: Cycle) -> None:
     grid, said = Grid.around(0, as_ms(LATER), DAY_MS), []
     for days, keep in enumerate((1, 9999, 1, 1, 1)):

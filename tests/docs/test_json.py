@@ -197,6 +197,7 @@ def test_what_init_prints_is_shown(place: Place) -> None:
     assert undeclared(printed.json) == []
 
 
+@pytest.mark.proof
 @after("run")
 def test_what_a_query_prints_is_shown(place: Place) -> None:
     sql = "SELECT symbol, count(*) AS readings FROM ticks GROUP BY symbol"

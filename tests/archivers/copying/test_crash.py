@@ -58,6 +58,7 @@ class World:
         self.cycle.run(store=store)
 
 
+@pytest.mark.proof
 @FEW_STEPS
 def test_a_run_with_a_copy_that_dies(
     database: Database[dict[str, Any]], file_store: Store, tmp_path: Path, few_steps: bool

@@ -127,6 +127,7 @@ def test_damage_after_the_delete(archived: Cycle, kind: str, damage: str) -> Non
         assert archived.listing() == before
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("step", [43, pytest.param(3, marks=pytest.mark.proof)])
 def test_every_bit_of_a_manifest_counts(prepared: States, step: int) -> None:
     """A flip in a date or a number would hide a commit, or end its grace."""
@@ -165,6 +166,7 @@ class FlippingStore:
         self.inner.put_bytes(key, data, **given)
 
 
+@pytest.mark.proof
 def test_a_bit_flips_on_its_way_into_the_store(cycle: Cycle) -> None:
     """Every object of the first commit in turn; afterwards a clean run does the work."""
     for put, key in ((1, "bucketwise.json"), (2, "lineage/.*"), (2, "owner.json")):

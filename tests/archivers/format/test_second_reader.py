@@ -66,7 +66,7 @@ def test_it_gives_back_what_was_archived_to_the_bit(
         assert written(tmp_path / "all", case.policy.overflow.collection) == sorted(case.overflow)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("name", sorted(CASES))
 @pytest.mark.parametrize("hours", [(0, 5), (7, 30)])
 def test_of_a_range_it_gives_what_restore_does(
@@ -197,6 +197,7 @@ def test_usage_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert ended.value.code == 2
 
 
+@pytest.mark.proof
 def test_it_reads_a_store_in_s3(
     database: Database[Document],
     moto_store: Store,

@@ -33,7 +33,7 @@ def classes(settings: Store) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("named", "workers"), in_turn(["STANDARD_IA", "GLACIER_IR", None], [1, 2]))
 def test_parts_have_it_and_nothing_else(
     database: Database[Document], moto_store: Store, named: str | None, workers: int

@@ -285,7 +285,7 @@ class Story(RuleBasedStateMachine):
             assert self.rows_of(f"{self.source.name}_archive") == self.archived
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("model", "online"), in_turn([Slots, Samples], [False, True]))
 @pytest.mark.parametrize("examples", [3, pytest.param(100, marks=pytest.mark.proof)])
 def test_any_order(database: Database[Document], model: Any, online: bool, examples: int) -> None:

@@ -65,7 +65,7 @@ def test_a_bucket_goes_once_the_whole_of_its_period_has_expired(
     assert whole > as_ms(now)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("batch", "commits"), [(None, 12), (timedelta(hours=12), 6), (DAY, 3), (2 * DAY, 2)])
 def test_runs_every_few_hours_make_a_commit_a_batch(
     database: Database[Document], file_store: Store, batch: timedelta | None, commits: int

@@ -191,7 +191,7 @@ def test_a_task_that_comes_late_writes_nothing(database: Database[Document], fil
     assert cycle.rows() == expected_rows(cycle.case)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("bound", "usual"), [("MAX_READINGS", 2000), ("MAX_BYTES", 6000)])
 def test_more_memory_makes_larger_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, usual: int

@@ -289,7 +289,7 @@ def _tries() -> Iterator[Any]:
         yield pytest.param(case, scenario, False, marks=pytest.mark.proof, id=f"{case}: {scenario}, all")
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("case", "scenario", "few_steps"), list(_tries()))
 def test_a_crash_at_every_step(
     database: Database[Document],

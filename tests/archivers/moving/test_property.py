@@ -160,7 +160,7 @@ class Archive(RuleBasedStateMachine):
         assert (self.cycle.listing(), self.world.receipts()) == before
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("online", [False, True], ids=["offline", "online"])
 @pytest.mark.parametrize("examples", [5, pytest.param(150, marks=pytest.mark.proof)])
 def test_any_order_of_events(database: Database[Document], online: bool, examples: int) -> None:

@@ -50,6 +50,7 @@ def test_it_is_archived_once(prepared: States, days: int, only: str) -> None:
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("held_by", "days"), in_turn(["a hold", "the range of the run"], [10, -10]))
 def test_its_old_copy_goes_as_it_is_copied_again(prepared: States, days: int, held_by: str) -> None:
     """In a grace a bucket moves, and is copied again. Its old copy does not count any more, whoever deletes

@@ -53,7 +53,7 @@ def name(row: Row) -> str:
     return f"{as_date(row.start):%Y-%m-%d}"
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("case", "to"), in_turn([*deletable(), timeseries()], ["offline", "online"]))
 def test_each_model(database: Database[Document], file_store: Store, case: Case, to: str) -> None:
     kept = case.policy.model == "timeseries"

@@ -39,7 +39,7 @@ def found(cycle: Cycle, identity: Any, at: datetime | None = None) -> ExplainedB
     return only
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("case", "to"), in_turn(deletable(), ["offline", "online"]))
 def test_each_bucket_of_each_model(
     database: Database[Document], file_store: Store, case: Case, to: str

@@ -134,6 +134,7 @@ def test_readers_of_iceberg_see_what_is_archived(
     assert told(cycle) == []
 
 
+@pytest.mark.proof
 def test_every_change_of_the_archive_is_one_snapshot(database: Database[Document], file_store: Store) -> None:
     case = slots("minute").with_archive(grace=timedelta(days=300))
     cycle = by_hours(Cycle(database, case, file_store).load())

@@ -75,6 +75,7 @@ def store(states: States) -> Path:
     return states.at("run").folder / "store"
 
 
+@pytest.mark.proof
 def test_duckdb_reads_it(store: Path) -> None:
     by_series, exact = shown("duckdb")
     connection = duckdb.connect()
@@ -179,6 +180,7 @@ def test_a_signature_is_as_it_says(place: Place) -> None:
     assert not check(data.replace(b'"ticks"', b'"tacks"'), key)
 
 
+@pytest.mark.proof
 @after("run")
 def test_a_receipt_has_the_fields_that_are_explained(place: Place) -> None:
     said = {code(row[0]) for row in rows(section(RECORDS, "Receipts"))}

@@ -117,6 +117,7 @@ def until(true: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.proof
 def test_the_default_command_is_healthy_while_it_serves_and_not_after(
     tmp_path: Path, database: Database[dict[str, Any]]
 ) -> None:

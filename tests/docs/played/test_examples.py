@@ -27,6 +27,7 @@ def _module(name: str) -> Any:
     return module
 
 
+@pytest.mark.proof
 def test_every_method(
     place: Place, monkeypatch: pytest.MonkeyPatch, mongodb_uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

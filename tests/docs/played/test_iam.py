@@ -149,6 +149,7 @@ def steps(archive: Archive) -> Iterator[Ran]:
     yield archive("audit")
 
 
+@pytest.mark.proof
 def test_it_is_enough(archive: Archive) -> None:
     archive.account.allow(as_moto_asks(policy()))
     for ran in steps(archive):
@@ -170,6 +171,7 @@ def test_who_reads_needs_less(archive: Archive) -> None:
     assert archive.account.objects() == before
 
 
+@pytest.mark.proof
 def test_a_run_without_a_right_says_which_and_deletes_nothing(archive: Archive) -> None:
     for action in ("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject"):
         archive.account.allow(as_moto_asks(without(policy(), action)))

@@ -36,6 +36,7 @@ def table(place: Place) -> str:
     return f"{place.folder.as_uri()}/store/ticks/iceberg"
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("reader", QUERIES)
 def test_queries(table: str, reader: str) -> None:
     names: dict[str, Any] = {}

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from pymongo import MongoClient
 
 from tests.docs.pages import ROOT, blocks
@@ -28,6 +29,7 @@ def _commands() -> list[list[str]]:
     return [line.split()[1:] for line in lines]
 
 
+@pytest.mark.proof
 def test_init_writes_such_a_policy(tmp_path: Path, mongodb_uri: str, bucketwise: CommandLine) -> None:
     (shown,) = (it for it in blocks(PAGE) if it.language == "toml")
     (load,) = (it for it in blocks(PAGE) if "load" in it.marks)
@@ -45,6 +47,7 @@ def test_init_writes_such_a_policy(tmp_path: Path, mongodb_uri: str, bucketwise:
     assert written["policies"]["ticks"].items() >= layout.items()
 
 
+@pytest.mark.proof
 def test_its_first_day(tmp_path: Path, mongodb_uri: str, bucketwise: CommandLine) -> None:
     (policy,) = (it for it in blocks(PAGE) if it.language == "toml")
     (load,) = (it for it in blocks(PAGE) if "load" in it.marks)

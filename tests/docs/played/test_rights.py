@@ -88,7 +88,7 @@ def test_the_page_shows_roles_that_the_server_takes(market: Market) -> None:
         )
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("policy", ["ticks", "iot", "weather"])
 def test_they_are_enough(market: Market, policy: str) -> None:
     full = for_weather(FULL["ticks"]) if policy == "weather" else FULL[policy]
@@ -111,7 +111,7 @@ def readings(market: Market, policy: str) -> int:
     return found
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("policy", "series"), [("ticks", "symbol=MDB"), ("iot", "sensor=7")])
 def test_they_are_enough_to_erase(market: Market, policy: str, series: str) -> None:
     market.allow(rights("run") if policy == "ticks" else rights("online"))
@@ -233,7 +233,7 @@ def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
 HOLD, UNDELETE = rights("hold"), rights("undelete")
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("right", [None, *(it for it in HOLD if it not in rights("read_books"))])
 def test_who_places_holds_needs_these_rights_and_no_others(market: Market, right: Right | None) -> None:
     market.allow([it for it in HOLD if it != right])

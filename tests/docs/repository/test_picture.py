@@ -19,6 +19,7 @@ def _rows() -> list[list[str]]:
     return [re.findall(r">([^<]+)</tspan>", line) for line in lines]
 
 
+@pytest.mark.proof
 def test_it_has_the_figures_of_what_is_loaded() -> None:
     shown: dict[str, list[str]] = {}
     for row in (it for it in _rows() if len(it) == 6):

@@ -359,6 +359,7 @@ def _changes(
             yield kind, what, books, files
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("is_signed", "count"),
     [
@@ -380,7 +381,7 @@ def test_every_change_is_named_and_harms_nothing(
     check(world, _changes(world, random.Random(count), count), tally)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("is_signed", "count"),
     [

@@ -361,7 +361,7 @@ def _check(
     return counts
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("is_signed", [True, False], ids=["signed", "unsigned"])
 @pytest.mark.parametrize(
     "count", [24, pytest.param(96, marks=pytest.mark.proof), pytest.param(5000, marks=pytest.mark.soak)]

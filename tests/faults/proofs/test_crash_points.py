@@ -161,6 +161,7 @@ def run(scene: Scene, job: Job, log: str, **given: Any) -> int:
     return scene.run(*job.command, meddle=(HOOKS, given)).code
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", list(jobs()))
 def test_every_step_is_reached_and_has_a_name(make: Make, name: str) -> None:
     job = JOBS[name]
@@ -183,6 +184,7 @@ def test_the_table_names_what_there_is() -> None:
         assert callable(found)
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("short_transactions")
 def test_killed(
     make: Make,

@@ -23,6 +23,7 @@ def scene(
     return Scene(tmp_path, database, uri, store, command, text).fill()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("model", "archive", "kind"),
     [
@@ -54,6 +55,7 @@ def test_a_whole_cycle(
     it.audited()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("texts", [SLOTS, SAMPLES], ids=["slots", "samples"])
 def test_what_is_lost_and_double_is_found(
     texts: str,

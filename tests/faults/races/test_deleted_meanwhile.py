@@ -36,7 +36,7 @@ def check_archive_and_summaries(it: Scene) -> None:
     it.truth.check_summaries()
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("way", "to"), in_turn(list(WAYS), list(ARCHIVES)))
 def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
     scene: MakeScene,
@@ -64,7 +64,7 @@ def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
         it.well()
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("to", ARCHIVES)
 def test_one_that_moved_after_it_was_copied_and_before_its_original_goes(
     scene: MakeScene,
@@ -90,7 +90,7 @@ def test_one_that_moved_after_it_was_copied_and_before_its_original_goes(
     check_archive_and_summaries(it)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("to", ARCHIVES)
 def test_one_that_is_written_anew_on_another_day_once_its_copy_counts(
     scene: MakeScene, database: Db, to: str
@@ -108,7 +108,7 @@ def test_one_that_is_written_anew_on_another_day_once_its_copy_counts(
     check_archive_and_summaries(it)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("to", ARCHIVES)
 def test_one_that_was_copied_moved_and_copied_again(scene: MakeScene, database: Db, to: str) -> None:
     """Two commits have a copy of it, and only the newer one counts once it is gone."""

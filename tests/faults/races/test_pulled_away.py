@@ -135,7 +135,7 @@ def quick_ttl(client: MongoClient[dict[str, Any]]) -> Iterator[None]:
         yield
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("fault", "model", "archive", "at", "codes"), _tries())
 def test_changed_under_a_run(
     tmp_path: Path,

@@ -156,7 +156,7 @@ def _tries() -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("scenario", "scene", "at"), _tries(), indirect=["scene"])
 def test_another_host_finishes_meanwhile(
     scene: Scene,

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
@@ -43,6 +44,7 @@ def install(uri: str, database: str, readings: int) -> None:
     Copies.begin = change_back  # type: ignore[method-assign]
 
 
+@pytest.mark.proof
 def test_there_and_back(
     tmp_path: Path, database: Db, mongodb_uri: str, file_store: Store, bucketwise: CommandLine
 ) -> None:

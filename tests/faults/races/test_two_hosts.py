@@ -65,6 +65,7 @@ def buckets(request: Request) -> bool:
     return request.is_put and "/buckets/" in request.target
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "held",
     [manifest, pytest.param(part, marks=pytest.mark.proof), pytest.param(buckets, marks=pytest.mark.proof)],

@@ -99,7 +99,7 @@ def _tries() -> list[Any]:
     ]
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("kind", "fault"), _tries())
 def test_a_run_through_a_bad_network(
     request: pytest.FixtureRequest,

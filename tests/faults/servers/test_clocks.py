@@ -35,7 +35,7 @@ def young(it: Scene) -> list[int]:
     return [700, 701]
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("archive", "wrong"),
     [
@@ -69,7 +69,7 @@ def test_a_wrong_clock_is_refused(scene: MakeScene, tally: Tally, archive: str, 
     assert it.toll()[1:] == (0, 0)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("leap", "at"),
     [
@@ -96,6 +96,7 @@ def test_a_clock_that_jumps_in_the_middle_moves_nothing(
     it.finish(now=datetime.now(UTC).replace(microsecond=0))
 
 
+@pytest.mark.proof
 def test_the_lease_goes_by_the_server(
     scene: MakeScene, elsewhere: CommandLine, database: Db, tally: Tally
 ) -> None:
@@ -125,7 +126,7 @@ def _from_other_times() -> list[Any]:
     ]
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("model", "archive"), _from_other_times())
 def test_readings_of_the_future_move_no_cutoff(
     scene: MakeScene, tally: Tally, model: str, archive: str
@@ -154,6 +155,7 @@ def test_readings_of_the_future_move_no_cutoff(
     it.finish(now=later + timedelta(days=60))
 
 
+@pytest.mark.proof
 def test_an_upload_in_hand_is_not_cleared_by_a_clock_that_is_ahead(scene: MakeScene, tally: Tally) -> None:
     """Of another host and another policy, in the same store. An abandoned one goes after a day."""
     it = scene()

@@ -87,6 +87,7 @@ def _is_behind(client: MongoClient[Document], address: str) -> bool:
     return lag is not None and lag.member == address and lag.exceeds(2)
 
 
+@pytest.mark.proof
 def test_a_run_goes_on_after_a_question_that_was_cut_off(three: Servers) -> None:
     with MongoClient[Document](three.uri, tz_aware=True) as client:
         fault = {"failCommands": ["replSetGetStatus"], "closeConnection": True}

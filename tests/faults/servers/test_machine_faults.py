@@ -58,6 +58,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path | None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.proof
 def test_no_room_in_the_store(prepare: Any, small_disk: Path | None, tally: Tally) -> None:
     scene, verb = prepare("offline", small_disk)
     if small_disk is None:
@@ -79,7 +80,7 @@ TEMPORARY: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.proof
 @pytest.mark.parametrize("fault", TEMPORARY)
 def test_temporary_files(prepare: Any, fault: str) -> None:
     """Parquet for a pipe is whole in one before anything goes."""
@@ -110,7 +111,7 @@ DEEP = {
 FEW_DEEP = {("decoding", "builtins.MemoryError"), ("reading a part back", "pyarrow.lib.ArrowMemoryError")}
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("where", "error"),
     [
@@ -138,6 +139,7 @@ def limits(few: tuple[str, int], *limits: int) -> list[Any]:
 MB = 1 << 20
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("job", "limit"), limits(("offline", 4 * MB), 4 * MB, 40 * MB, 100 * MB, 160 * MB))
 def test_little_address_space(prepare: Any, tally: Tally, job: str, limit: int) -> None:
     """What the process may have beyond what it starts with. C++ libraries may end it there and then."""
@@ -149,6 +151,7 @@ def test_little_address_space(prepare: Any, tally: Tally, job: str, limit: int) 
     )
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("job", "limit"), limits(("offline", 10), 10, 11, 12, 14))
 def test_few_descriptors(prepare: Any, tally: Tally, job: str, limit: int) -> None:
     scene, verb = prepare(job)
@@ -167,7 +170,7 @@ STREAMS: dict[str, tuple[int, str]] = {
 }
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("fault", "form"),
     [
@@ -231,7 +234,7 @@ def _moments() -> list[Any]:
     ]
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("job", "at", "name", "times"), _moments())
 def test_signals(
     prepare: Any, client: MongoClient[Any], tally: Tally, job: str, at: int, name: str, times: int

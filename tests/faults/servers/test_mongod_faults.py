@@ -153,7 +153,7 @@ FEW = _few(STRIKES)
 FIRST = {job: it for it in sorted(FEW, key=str) for job in (it.job,)}.values()
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "it",
     [pytest.param(it, id=str(it), marks=tier(is_first=it in FIRST, is_proof=it in FEW)) for it in STRIKES],
@@ -216,6 +216,7 @@ KILLED = [("offline", 34, "sent"), ("roll-up", 51, "answered"), ("online", 39, "
 CHANGED = [("offline", 33, "is killed"), ("roll-up", 45, "steps down"), ("online", 36, "hangs")]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("job", "at", "when"), moments(KILLED, ["sent", "answered"], 5))
 def test_mongod_is_killed_and_comes_back(single: Place, tally: Tally, job: str, at: int, when: str) -> None:
     """With SIGKILL; the same files, the same port."""

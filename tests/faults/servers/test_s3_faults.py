@@ -165,7 +165,7 @@ def _cases() -> list[Any]:
     return found
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("behind", "fault"), _cases(), indirect=["behind"])
 def test_an_archive_run(behind: Behind, tally: Tally, fault: str) -> None:
     """It succeeds, or says why not; tries are bounded; nothing is cleaned up on a guess."""
@@ -191,6 +191,7 @@ def remove(scene: Scene, names: list[str]) -> None:
         s3_client(files.endpoint_url).delete_object(Bucket=files.name, Key=f"{files.prefix}/{name}")
 
 
+@pytest.mark.proof
 @on_moto
 def test_credentials_expire_in_the_middle_of_a_commit(behind: Behind, tally: Tally) -> None:
     """From its second file on nothing is allowed."""
