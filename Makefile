@@ -41,7 +41,7 @@ lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 
 docs: $(VENV)/docs.done  ## the manual as a site in build/site, with pages of reference made of the code
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet $(ARGS)
-	@echo "build/site: $$(find build/site -name '*.html' | wc -l) pages. To read them: $(BIN)/python -m http.server -d build/site"
+	@echo "build/site has versions $$($(BIN)/python docs/versions.py build/site | xargs). To read them: $(BIN)/python -m http.server -d build/site"
 
 release: $(VENV)/release.done  ## packages, image, bill of materials and manual in build/release; uploads nothing
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python ops/release.py $(ARGS)

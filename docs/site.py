@@ -14,18 +14,30 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
 
 import reference  # noqa: E402
+import versions  # noqa: E402
+
+from bucketwise import __version__  # noqa: E402
 
 #: Pages from the top of the repository, by their place in the site.
 TOP = {"index.md": "README.md"} | {
     f"{it}.md": f"{it}.md" for it in ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")
 }
+_is_built = True
 _FENCE = re.compile(r"(?m)^```(\w+) .*$")
 _ITEM = re.compile(r"- (?:\w+ the )?\[([^\]]+)\]\(([^)]+)\)")
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
+def on_startup(command: str, **_: Any) -> None:
+    """Notes whether the site is built: each version into a folder of its own. One that is served has none."""
+    global _is_built
+    _is_built = command != "serve"
+
+
 def on_config(config: Any) -> Any:
     """Gives the site the navigation that the index of the manual has, with the pages of reference."""
+    if _is_built:
+        config.site_dir = str(Path(config.site_dir) / __version__)
     config.nav = [
         {"Home": "index.md"},
         *navigation((ROOT / "docs" / "README.md").read_text(encoding="utf-8")),
@@ -59,6 +71,12 @@ def on_files(files: Files, config: Any) -> Files:
     for place, text in made.items():
         files.append(File.generated(config, place, content=text))
     return files
+
+
+def on_post_build(config: Any) -> None:
+    """Lists the new version beside those that the site has."""
+    if _is_built:
+        versions.listed(Path(config.site_dir).parent)
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:

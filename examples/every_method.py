@@ -48,7 +48,8 @@ def main(config: str, now: str | None = None) -> None:
     print("coverage ", covered.states)
     day = next(it["day"] for it in covered.days if it["archived"])
 
-    since, until = f"{day}T00:00Z", f"{day}T06:00Z"
+    since = datetime.fromisoformat(f"{day}T00:00+00:00")
+    until = since + timedelta(days=1)
     told = ticks.summarize(since, until)["ticks"]
     print("summarize", [(it["series"], it["count"]) for it in told.series][:2])
 
@@ -73,8 +74,7 @@ def main(config: str, now: str | None = None) -> None:
     with bucketwise.connect(config) as connection:
         (count,) = connection.execute("SELECT count(*) FROM ticks").fetchone()
     print("connect  ", count)
-    begin = datetime.fromisoformat(f"{day}T00:00+00:00")
-    first = next(iter(bucketwise.scan("ticks", begin, begin + timedelta(hours=6), config=config)))
+    first = next(iter(bucketwise.scan("ticks", since, until, config=config)))
     print("scan     ", first.num_rows > 0)
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bucketwise import __version__
@@ -30,12 +31,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "release" / __version__)
     parser.add_argument("--without-image", action="store_true", help="build no image")
+    parser.add_argument(
+        "--image-by", choices=[it.program for it in BUILDERS], help="build it by this program"
+    )
     parser.add_argument("--allow-changes", action="store_true", help="from a tree with uncommitted changes")
     options = parser.parse_args(arguments)
     try:
-        folder = build(
-            options.output, has_image=not options.without_image, is_clean=not options.allow_changes
-        )
+        builder = None if options.without_image else _builder(options.image_by)
+        folder = build(options.output.resolve(), builder, is_clean=not options.allow_changes)
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
@@ -45,8 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def build(folder: Path, *, has_image: bool, is_clean: bool) -> Path:
-    """Returns the folder with the release: a new one, complete or not there. Raises ReleaseError."""
+def build(folder: Path, builder: Builder | None, *, is_clean: bool) -> Path:
+    """Returns the folder with the release: a new one, complete or not there. Without a builder it has no
+    image. Raises ReleaseError."""
     if is_clean and (changed := _run("look at the tree", "git", "status", "--porcelain")):
         raise ReleaseError(f"there are uncommitted changes:\n{changed}")
     if folder.exists():
@@ -64,8 +68,8 @@ def build(folder: Path, *, has_image: bool, is_clean: bool) -> Path:
         (half / "bucketwise.schema.json").write_text(
             _run("write the schema", BIN / "bucketwise", "config", "schema")
         )
-        if has_image:
-            _image(half)
+        if builder is not None:
+            _image(builder, half)
         digests = {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(half.iterdir())
         }
@@ -86,32 +90,74 @@ def _materials(folder: Path) -> None:
 
 
 def _site(folder: Path) -> None:
+    """Writes the manual of this version: a folder to unpack beside those of others."""
     site = folder / "site"
     _run("build the site", BIN / "mkdocs", "build", "--quiet", "--site-dir", site)
     with tarfile.open(folder / f"bucketwise-{__version__}-manual.tar.gz", "w:gz") as archive:
-        archive.add(site, f"bucketwise-{__version__}-manual")
+        archive.add(site / __version__, __version__)
     shutil.rmtree(site)
 
 
-def _image(folder: Path) -> None:
-    """Writes the image, by whichever of two programs is there."""
-    name, target = f"bucketwise:{__version__}", folder / f"bucketwise-{__version__}-image.tar"
-    found = next((it for it in ("buildah", "docker") if shutil.which(it)), None)
+@dataclass(frozen=True)
+class Builder:
+    """A program that builds images. `answers`: fails where it can't work; `save`: writes NAME as FILE."""
+
+    program: str
+    answers: tuple[str, ...]
+    build: tuple[str, ...]
+    save: tuple[str, ...]
+
+    def obstacle(self) -> str | None:
+        """Returns why it can build nothing here; None where it can."""
+        if shutil.which(self.program) is None:
+            return "is not installed"
+        ran = subprocess.run([self.program, *self.answers], capture_output=True, text=True)
+        told = ran.stderr.strip().splitlines() or ["does not say why"]
+        return f"does not work: {told[-1]}" if ran.returncode else None
+
+    def commands(self, name: str, file: Path) -> Iterator[list[str]]:
+        """Yields the commands that build the image and write it, as an archive that all of them load."""
+        for arguments in (self.build, self.save):
+            yield [self.program, *(it.replace("NAME", name).replace("FILE", str(file)) for it in arguments)]
+
+
+#: The first that works here builds the image.
+BUILDERS = (
+    Builder("docker", ("version",), ("build", "--tag", "NAME", "."), ("save", "--output", "FILE", "NAME")),
+    Builder(
+        "podman",
+        ("info",),
+        ("build", "--format", "docker", "--tag", "NAME", "."),
+        ("save", "--format", "docker-archive", "--output", "FILE", "NAME"),
+    ),
+    Builder(
+        "buildah",
+        ("info",),
+        ("build", "--format", "docker", "--tag", "NAME", "."),
+        ("push", "NAME", "docker-archive:FILE:NAME"),
+    ),
+)
+
+
+def _builder(named: str | None) -> Builder:
+    """Returns the program that builds the image: the first that can, or the one that was named. Raises
+    ReleaseError where none can."""
+    asked = [it for it in BUILDERS if named in (None, it.program)]
+    obstacles = {it.program: it.obstacle() for it in asked}
+    found = next((it for it in asked if obstacles[it.program] is None), None)
     if found is None:
+        told = "; ".join(f"{program} {obstacle}" for program, obstacle in obstacles.items())
         raise ReleaseError(
-            "build the image: neither buildah nor docker is installed; install one, or --without-image"
+            f"nothing builds the image: {told}. Install one of them (on Debian and Ubuntu: apt-get "
+            "install buildah), or build no image: --without-image"
         )
-    for command in _image_commands(found, name, target):
-        _run("build the image", *command)
+    return found
 
 
-def _image_commands(program: str, name: str, target: Path) -> Iterator[Sequence[str]]:
-    if program == "buildah":
-        yield ("buildah", "build", "--format", "docker", "--tag", name, ".")
-        yield ("buildah", "push", name, f"oci-archive:{target}")
-    else:
-        yield ("docker", "build", "--tag", name, ".")
-        yield ("docker", "save", "--output", str(target), name)
+def _image(builder: Builder, folder: Path) -> None:
+    file = folder / f"bucketwise-{__version__}-image.tar"
+    for command in builder.commands(f"bucketwise:{__version__}", file):
+        _run(f"build the image by {builder.program}", *command)
 
 
 def _run(what: str, *command: str | Path) -> str:

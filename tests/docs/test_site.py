@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bucketwise import __version__
 from bucketwise.config.models import POLICY_FIELDS
 from bucketwise.jobs.suite import ENTRIES, all_jobs
 from tests.docs.pages import ROOT
@@ -39,8 +41,11 @@ def test_the_pages_of_reference_tell_all_that_there_is() -> None:
 
 @pytest.mark.proof
 @pytest.mark.process
-def test_the_site_is_built_and_asks_for_nothing_elsewhere(tmp_path: Path) -> None:
+def test_the_site_is_built_beside_older_versions_and_asks_for_nothing_elsewhere(tmp_path: Path) -> None:
     """Links and anchors are checked as it is built."""
+    for name in ("0.0.10", "0.0.9", "notes"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").write_text(name)
     mkdocs = Path(sys.executable).with_name("mkdocs")
     proxies = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:1")
     built = subprocess.run(
@@ -52,11 +57,17 @@ def test_the_site_is_built_and_asks_for_nothing_elsewhere(tmp_path: Path) -> Non
         timeout=300,
     )
     assert built.returncode == 0, built.stdout + built.stderr
+    told = json.loads((tmp_path / "versions.json").read_text())
+    assert [it["version"] for it in told] == [__version__, "0.0.10", "0.0.9"]
+    assert [it["aliases"] for it in told] == [["latest"], [], []]
+    assert f"url={__version__}/index.html" in (tmp_path / "index.html").read_text()
+    assert (tmp_path / "0.0.9" / "index.html").read_text() == "0.0.9"
+    site = tmp_path / __version__
     sources = {it.stem for it in (ROOT / "docs").rglob("*.md")} - {"README"}
-    pages = {it.stem: it.read_text(encoding="utf-8") for it in tmp_path.rglob("*.html")}
+    pages = {it.stem: it.read_text(encoding="utf-8") for it in site.rglob("*.html")}
     assert sources <= pages.keys()
     loaded = re.compile(r"<(?:script|img|link)[^>]* (?:src|href)=\"?(https?://[^\" >]+)")
     assert {url for text in pages.values() for url in loaded.findall(text)} == set()
-    index = (tmp_path / "search" / "search_index.json").read_text(encoding="utf-8")
+    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
     assert "archive_grace" in index and "tombstone" in index
-    assert (tmp_path / "bucketwise.schema.json").exists()
+    assert (site / "bucketwise.schema.json").exists()

@@ -1,4 +1,4 @@
-"""The image, built without a daemon, and its commands as an engine starts them.
+"""A release with its image, built without a daemon, and the image's commands as an engine starts them.
 
 The base is made of Debian's packages and gets the name that stands after FROM: no registry of images is used.
 A command runs in the image's root, which is read-only, as the image's user and without capabilities.
@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,37 +97,50 @@ class Commands(CommandLine):
 
 
 @contextmanager
-def built(folder: Path) -> Iterator[Image]:
-    """Builds today's Dockerfile with `folder` for all files; some minutes and 3 GB."""
+def built(folder: Path) -> Iterator[tuple[Path, Image]]:
+    """Builds a release with `folder` for all files, and gives the folder that it is in, and its image, read
+    from there; some minutes and 4 GB."""
     if os.geteuid() != 0:
         pytest.fail("the image is built and entered as root, without a daemon")
-    command = [program("buildah", "buildah"), "--storage-driver", "vfs"]
-    command += ["--root", str(folder / "images"), "--runroot", str(folder / "run")]
+    buildah = program("buildah", "buildah")
+    environment = _environment(folder)
 
-    def buildah(*arguments: str) -> str:
-        ran = subprocess.run(
-            [*command, *arguments],
-            cwd=ROOT,
-            env=os.environ | {"TMPDIR": str(folder)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == 0, f"buildah {arguments[0]}: {ran.stdout[-2000:]}{ran.stderr[-2000:]}"
+    def run(*command: str) -> str:
+        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, f"{command[:2]}: {ran.stdout[-2000:]}{ran.stderr[-2000:]}"
         return ran.stdout.strip()
 
     try:
         (base,) = {argument.split()[0] for name, argument in instructions() if name == "FROM"}
-        container = buildah("from", "scratch")
-        _fill(Path(buildah("mount", container)), base)
-        buildah("commit", "--quiet", "--rm", container, f"docker.io/library/{base}")
-        options = ("--isolation", "chroot", "--pull-never", "--format", "docker", "--volume", _CERTIFICATES)
-        buildah("build", *options, "--tag", "bucketwise", ".")
-        config = json.loads(buildah("inspect", "--type", "image", "bucketwise"))["Docker"]["config"]
-        yield Image(Path(buildah("mount", buildah("from", "--pull-never", "bucketwise"))), config)
+        container = run(buildah, "from", "scratch")
+        _fill(Path(run(buildah, "mount", container)), base)
+        run(buildah, "commit", "--quiet", "--rm", container, f"docker.io/library/{base}")
+        release = folder / "release"
+        options = ("--image-by", "buildah", "--allow-changes", "--output", str(release))
+        told = run(sys.executable, str(ROOT / "ops" / "release.py"), *options)
+        assert all(path.name in told for path in release.iterdir())
+        run(buildah, "rmi", "--all", "--force")
+        (file,) = release.glob("*-image.tar")
+        container = run(buildah, "from", f"docker-archive:{file}")
+        config = json.loads(run(buildah, "inspect", container))["Docker"]["config"]
+        yield release, Image(Path(run(buildah, "mount", container)), config)
     finally:
-        buildah("rm", "--all")
-        buildah("rmi", "--all", "--force")
+        run(buildah, "rm", "--all")
+        run(buildah, "rmi", "--all", "--force")
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """What makes buildah work in a container that has no rights of its own, with all files in `folder`."""
+    (storage := folder / "storage.conf").write_text(
+        f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/images"\nrunroot = "{folder}/run"\n'
+    )
+    (containers := folder / "containers.conf").write_text(f'[containers]\nvolumes = ["{_CERTIFICATES}"]\n')
+    return os.environ | {
+        "TMPDIR": str(folder),
+        "BUILDAH_ISOLATION": "chroot",
+        "CONTAINERS_STORAGE_CONF": str(storage),
+        "CONTAINERS_CONF": str(containers),
+    }
 
 
 def _fill(root: Path, base: str) -> None:

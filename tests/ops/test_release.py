@@ -1,11 +1,16 @@
-"""The image, built for real: what is in it, and that it works as its user on a root that can't be written."""
+"""A release, built for real: what is in it; its image works as its user, on a root that can't be written."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +18,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from bucketwise import __version__
+from bucketwise.config.schema import policy_file_schema
 from bucketwise.config.tables import Store
 from tests.conftest import ACCESS_KEY, SECRET_KEY, free_port
+from tests.docs.pages import ROOT
 from tests.docs.played.test_container import last, until
 from tests.jobs.place import MINUTES, Place
 from tests.ops.image import STORE, Commands, Image, built
@@ -28,14 +36,19 @@ print(json.dumps([
     {it.name: it.version for it in importlib.metadata.distributions()},
     [name for name in ("pip", "setuptools", "wheel") if importlib.util.find_spec(name)],
 ]))
-import bucketwise, duckdb, pyiceberg.catalog.sql, redis
+import bucketwise, cryptography, duckdb, pyiceberg.catalog.sql, redis
 """
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    with built(tmp_path_factory.mktemp("image")) as it:
+def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Image]]:
+    with built(tmp_path_factory.mktemp("release")) as it:
         yield it
+
+
+@pytest.fixture
+def image(release: tuple[Path, Image]) -> Image:
+    return release[1]
 
 
 @pytest.fixture
@@ -48,7 +61,55 @@ def place(image: Image, tmp_path: Path, database: Database[dict[str, Any]], mong
     return it
 
 
-def test_it_holds_what_the_lock_file_names_and_no_installer(image: Image, tmp_path: Path) -> None:
+def test_what_a_release_has(release: tuple[Path, Image]) -> None:
+    folder, _ = release
+    stem = f"bucketwise-{__version__}"
+    assert {it.name for it in folder.iterdir()} == {
+        f"{stem}-py3-none-any.whl",
+        f"{stem}.tar.gz",
+        f"{stem}-image.tar",
+        f"{stem}.cdx.json",
+        f"{stem}-manual.tar.gz",
+        "bucketwise.schema.json",
+        "SHA256SUMS",
+    }
+    for line in (folder / "SHA256SUMS").read_text().splitlines():
+        digest, name = line.split()
+        with (folder / name).open("rb") as file:
+            assert hashlib.file_digest(file, "sha256").hexdigest() == digest
+    assert json.loads((folder / "bucketwise.schema.json").read_text()) == policy_file_schema()
+    materials = json.loads((folder / f"{stem}.cdx.json").read_text())
+    assert {it["name"]: it["version"] for it in materials["components"]} == locked()
+    wheel = zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl").namelist()
+    sources = {
+        f"bucketwise/{path.relative_to(ROOT)}"
+        for top in ("config", "buckets", "rollups", "archivers", "jobs")
+        for path in (ROOT / top).rglob("*.py")
+    }
+    assert sources <= set(wheel), "the wheel is built from the source distribution"
+    assert "bucketwise/config/policies.md" in wheel
+
+
+def test_a_release_is_never_written_over_another_one(release: tuple[Path, Image]) -> None:
+    again = _refused("--without-image", "--output", str(release[0]))
+    assert "is there already" in again
+
+
+def test_without_a_program_that_builds_images_there_is_no_release(tmp_path: Path) -> None:
+    told = _refused("--output", str(tmp_path / "release"), PATH=str(tmp_path))
+    assert re.findall(r"(\w+) is not installed", told) == ["docker", "podman", "buildah"]
+    assert "--without-image" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def _refused(*arguments: str, **environment: str) -> str:
+    command = [sys.executable, str(ROOT / "ops" / "release.py"), "--allow-changes", *arguments]
+    ran = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    return ran.stderr
+
+
+def test_the_image_holds_what_the_lock_file_names_and_no_installer(image: Image, tmp_path: Path) -> None:
     ran = image.run("python", "-c", _INSTALLED, place=tmp_path)
     assert ran.code == 0, ran
     installed, installers = json.loads(ran.out)
@@ -58,7 +119,7 @@ def test_it_holds_what_the_lock_file_names_and_no_installer(image: Image, tmp_pa
     assert installers == []
 
 
-def test_its_user_can_write_nothing(image: Image, tmp_path: Path) -> None:
+def test_the_images_user_can_write_nothing(image: Image, tmp_path: Path) -> None:
     ran = image.run("sh", "-c", 'id -u; grep CapEff /proc/self/status; ! touch /x "$HOME" .', place=tmp_path)
     assert ran.code == 0
     assert ran.out.split() == [last("USER").partition(":")[0], "CapEff:", "0" * 16]
