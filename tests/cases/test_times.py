@@ -27,7 +27,7 @@ def stage(
     yield Stage(case, tmp_path, database, mongodb_uri, bucketwise)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("stage", FORMS, ids=str, indirect=True)
 def test_late_documents_reach_an_online_archive_and_come_back(stage: Stage) -> None:
     documents = stage.case.documents()

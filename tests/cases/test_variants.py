@@ -67,7 +67,7 @@ def check_way(bench: Bench, variant: Variant, archive: str) -> None:
     assert sorted(bench.raw("back")) == sorted(bodies(variant.documents))
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("kind", "seed"), _SOME)
 def test_a_variant_is_archived_and_comes_back(bench: Bench, kind: str, seed: int) -> None:
     check_way(bench, KINDS[kind](seed), OFFLINE)

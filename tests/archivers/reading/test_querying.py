@@ -200,6 +200,7 @@ QUERIES = (
 )
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("examples", [6, pytest.param(300, marks=pytest.mark.proof)])
 def test_any_query_finds_what_it_finds_in_a_plain_table(world: World, examples: int) -> None:
     @settings(max_examples=examples)

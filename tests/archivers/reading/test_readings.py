@@ -128,7 +128,7 @@ def test_copies_whose_originals_are_live_do_not_count(
     check(cycle)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "case", [builders.slots_overflow(), builders.samples("dates")], ids=lambda case: case.name
 )
@@ -353,6 +353,7 @@ def test_only_the_series_asked_for(prepared: States, archive: str) -> None:
         readings(cycle, series={"device": "1001"})
 
 
+@pytest.mark.proof
 def test_broken_buckets_are_told_once_and_the_others_go_on(prepared: States) -> None:
     case = builders.samples("epoch")
     cycle = prepared(case, half_archived)

@@ -455,7 +455,7 @@ def test_an_id_of_two_series_is_two_buckets(database: Database[Document], file_s
         assert [bson.decode(it)["symbol"] for it in raw_documents(database, symbol)] == [symbol]
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("archive", ["offline", "online"])
 def test_series_of_any_types_are_found_as_by_plain_python(

@@ -96,6 +96,7 @@ def test_when_one_is_due(
     assert is_due(Heads(sequence, (), frozenset(), last)) == due
 
 
+@pytest.mark.proof
 def test_it_lists_what_stands_and_is_alone(cycle: Cycle) -> None:
     archive_some(cycle, 0, 1)
     assert checkpoints(cycle) == []

@@ -316,7 +316,7 @@ def test_a_restore_that_lost_its_lease_writes_nothing(cycle: Cycle) -> None:
     assert everything(cycle) == before
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 def test_a_restore_cut_off_leaves_pinned_what_is_there(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four transactions, three steps each: before one, within one, after each, and not at all."""
     monkeypatch.setattr(writes, "MAX_BUCKETS", 10)

@@ -236,6 +236,7 @@ ROLL_UP_FAULTS: dict[str, tuple[int, Callable[[], Fault], str]] = {
 }
 
 
+@pytest.mark.proof
 @on_moto
 @pytest.mark.parametrize(
     "fault", [pytest.param(it, marks=[pytest.mark.proof] * (i > 0)) for i, it in enumerate(ROLL_UP_FAULTS)]

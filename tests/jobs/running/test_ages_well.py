@@ -77,7 +77,7 @@ def check_nothing_to_do(cron: Cron, few: dict[str, int], many: dict[str, int]) -
     assert sum(count for it, count in many.items() if it != "listed") <= 4, many
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("kept", [{"delete": False}, {"grace": timedelta(days=60)}], ids=["kept", "in grace"])
 def test_a_run_with_nothing_to_do_but_to_keep(
     database: Database[Document], mongodb_uri: str, file_store: Store, kept: Document

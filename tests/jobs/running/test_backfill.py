@@ -74,6 +74,7 @@ def rolled_up(place: Place, *arguments: str) -> Document:
     return ran.policy("it")
 
 
+@pytest.mark.proof
 @after(two_months, ROLLED_UP)
 def test_it_comes_to_what_one_go_comes_to(place: Place) -> None:
     expected = summaries(place)
@@ -119,7 +120,7 @@ def test_a_killed_one_goes_on_where_it_stopped(place: Place, through: bool) -> N
     assert (anew["slices"]["before"], anew["daily"]["written"], anew["readings"]) == (0, 0, 80)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("then", "before"),
     [

@@ -78,7 +78,7 @@ def test_what_waits_for_its_grace_is_recorded_by_its_manifest(place: Place) -> N
     )
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("grace", ["0s", "7d"])
 def test_a_time_in_the_future_is_lifted_by_name(place: Place, grace: str) -> None:
     text = place.config.read_text().replace('hourly = "365d"', "")

@@ -44,7 +44,7 @@ def archived(
     return counted, run(NOW)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_events_do_not_grow_with_what_was_deleted_but_by_a_receipt_a_transaction(
     database: Database[Document],

@@ -126,6 +126,7 @@ def finish(place: Place) -> None:
     assert place("audit", "-p", "ticks").code == 0
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("step", "number"),
     [pytest.param("rollup", signal.SIGINT, marks=pytest.mark.proof), ("archive", signal.SIGTERM)],

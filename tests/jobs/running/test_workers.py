@@ -107,6 +107,7 @@ def _cycle(place: Place, *options: str) -> tuple[list[Any], dict[str, list[bytes
     return [{**it.json, "now": None} for it in told], standing(place.database)
 
 
+@pytest.mark.proof
 def test_what_processes_do_is_what_one_does(empty: Place) -> None:
     told, summaries = _cycle(empty)
     archived = parts(empty.folder / "store")

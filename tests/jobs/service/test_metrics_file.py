@@ -103,6 +103,7 @@ def test_runs_add_up_and_leave_the_series_of_others(place: Place) -> None:
     assert value(place.folder / FILE, "archived_buckets_total", policy="iot") == MINUTES / 10
 
 
+@pytest.mark.proof
 @after("run")
 def test_every_verb_that_works_adds_itself(place: Place) -> None:
     copied(place, "b")  # for `copy` and `repair`

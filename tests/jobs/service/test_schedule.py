@@ -73,6 +73,7 @@ def completed(place: Place) -> int:
     return place.database[ledger.COLLECTION].count_documents({"verb": "run", "outcome": "done"})
 
 
+@pytest.mark.proof
 def test_what_was_missed_is_done_once_at_the_start(place: Place) -> None:
     with service(place) as first:
         assert "outcome=done" in first.until("run ended")
