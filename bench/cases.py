@@ -9,7 +9,7 @@ from bench import bounds, ours, peers
 from bench.identities import UNORDERED
 from bench.shapes import FURTHER, TEXTS
 from bench.testbed import Action, Testbed
-from bench.workloads import IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, STEPS, Workload
+from bench.workloads import AVERAGES, IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, STEPS, Workload
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,10 @@ _BY_PYMONGOARROW = Job("pymongoarrow → pyarrow script", peers.minutes_by_pymon
 _SAMPLES_BY_PYMONGO = Job("pymongo → pyarrow script", peers.samples_by_pymongo)
 _UNWOUND = Job("$unwind + $group + $merge", peers.minutes_unwound)
 _MAPPED = Job("best server pipeline + $merge", peers.minutes_mapped)
+_IN_WINDOWS = Job("server $setWindowFields + $group + $merge, averages by time", peers.averages_in_windows)
+_BY_DUCKDB = Job(
+    "DuckDB over exported Parquet, averages by time", peers.averages_by_duckdb, ours.prepare_exported
+)
 _GROUPED = Job("server $group + $merge", peers.readings_grouped)
 
 #: The jobs whose memory and growth are told.
@@ -108,4 +112,5 @@ CASES += [
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
 CASES += [Case(steps, _SUMMARIES, (Comparison(_SUMMARIES, 0.6, plain),)) for steps, plain in STEPS.items()]
+CASES += [Case(AVERAGES, _SUMMARIES, (Comparison(_IN_WINDOWS, 4), Comparison(_BY_DUCKDB, None)))]
 CASES += [Case(unordered, _MOVE, (Comparison(_DELETE, 0.5),)) for unordered in UNORDERED]

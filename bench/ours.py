@@ -60,6 +60,12 @@ def prepare_stream(testbed: Testbed) -> None:
     testbed.run("rollup", "stream")
 
 
+def prepare_exported(testbed: Testbed) -> None:
+    """Exports all readings as Parquet."""
+    testbed.clear()
+    testbed.run("archive", "copy")
+
+
 def prepare_restore(testbed: Testbed) -> None:
     """Archives a fresh copy of the workload, and deletes it."""
     testbed.fill_copy()

@@ -196,3 +196,55 @@ def minutes_mapped(testbed: Testbed) -> None:
 def readings_grouped(testbed: Testbed) -> None:
     """Groups readings into summaries in an aggregation pipeline."""
     _merge(testbed, [_group("$p")], "grouped")
+
+
+def averages_in_windows(testbed: Testbed) -> None:
+    """Averages by time, linear between readings, of each hour: each reading with the next one of its series
+    by $setWindowFields. A step counts in the hour in which it begins."""
+    slots: list[Document] = [
+        {"$project": {"symbol": 1, "d": 1, "p": {"$objectToArray": "$p"}}},
+        {"$unwind": "$p"},
+        {"$set": {"d": {"$dateAdd": {"startDate": "$d", "unit": "second", "amount": {"$toInt": "$p.k"}}}}},
+    ]
+    following: Document = {
+        name: {"$shift": {"output": value, "by": 1}} for name, value in (("then", "$d"), ("next", "$p.v"))
+    }
+    lasting: Document = {"$subtract": ["$then", "$d"]}
+    area: Document = {"$multiply": [{"$avg": ["$p.v", "$next"]}, lasting]}
+    pipeline: list[Document] = [
+        *slots,
+        {"$setWindowFields": {"partitionBy": "$symbol", "sortBy": {"d": 1}, "output": following}},
+        {"$match": {"$expr": {"$lte": [lasting, 3_600_000]}}},
+        {
+            "$group": {
+                "_id": {"symbol": "$symbol", "start": _HOUR},
+                "area": {"$sum": area},
+                "covered": {"$sum": lasting},
+            }
+        },
+        {"$set": {"time_avg": {"$cond": ["$covered", {"$divide": ["$area", "$covered"]}, None]}}},
+        {"$merge": "windows"},
+    ]
+    testbed.source.aggregate(pipeline, allowDiskUse=True)
+
+
+def averages_by_duckdb(testbed: Testbed) -> None:
+    """Averages by time, linear between readings, of each hour: over the Parquet of an archive, into a
+    table. A step counts in the hour in which it begins."""
+    import duckdb
+
+    with duckdb.connect(config={"enable_progress_bar": "false"}) as connection:
+        connection.execute(
+            f"""
+            CREATE TABLE windows AS
+            WITH steps AS (
+                SELECT symbol, time, p, lead(time) OVER w AS later, lead(p) OVER w AS following
+                FROM read_parquet('{testbed.store}/copy/data/**/*.parquet')
+                WINDOW w AS (PARTITION BY symbol ORDER BY time)
+            )
+            SELECT symbol, time_bucket(INTERVAL 1 HOUR, time) AS start,
+                sum((p + following) / 2 * epoch_ms(later - time)) / sum(epoch_ms(later - time)) AS time_avg
+            FROM steps WHERE later - time <= INTERVAL 1 HOUR
+            GROUP BY ALL
+            """
+        )

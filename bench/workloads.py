@@ -207,6 +207,16 @@ def _states(number: int, rng: np.random.Generator) -> Iterator[Document]:
     return _minutes(number, rng, slots, _SYMBOLS)
 
 
+def _words(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    """Yields buckets of five texts, each of which mostly stays for some seconds."""
+    texts = ("off", "heating", "cooling", "fan only", "defrost")
+
+    def slots(values: list[float]) -> Document:
+        return dict(zip(_SLOTS, (texts[round(value * 10) % 5] for value in values), strict=True))
+
+    return _minutes(number, rng, slots, _SYMBOLS)
+
+
 def _of_kind(**field: str) -> Document:
     return {**SLOT_KEYS, "values": {"p": field}}
 
@@ -223,11 +233,15 @@ IRREGULAR = (
 SPARSE = Workload("sample buckets of 100 to 200, some without value", _sparse, SAMPLE_KEYS, SAMPLE_INDEXES)
 COUNTS = Workload("minute buckets of counts", _counts, SLOT_KEYS)
 STATES = Workload("minute buckets of five values", _states, SLOT_KEYS)
+WORDS = Workload("minute buckets of five texts", _words, {**SLOT_KEYS, "nonnumeric_ok": ["p"]})
+AVERAGES = Workload(
+    "minute buckets, averages by time", _regular, _of_kind(time_weighted="linear", max_gap="1h")
+)
+_STATE = _of_kind(kind="state", max_gap="1h")
 #: Where steps between readings are counted, and the same documents where they aren't.
 STEPS = {
     Workload("minute buckets, a counter", _counts, _of_kind(kind="counter")): COUNTS,
-    Workload(
-        "minute buckets, averages by time", _regular, _of_kind(time_weighted="linear", max_gap="1h")
-    ): MINUTES,
-    Workload("minute buckets, five states", _states, _of_kind(kind="state", max_gap="1h")): STATES,
+    AVERAGES: MINUTES,
+    Workload("minute buckets, five states", _states, _STATE): STATES,
+    Workload("minute buckets, five states that are texts", _words, {**_STATE, "nonnumeric_ok": ["p"]}): WORDS,
 }

@@ -31,7 +31,6 @@ from bucketwise.rollups.statistics import FieldStatistics, statistics_of
 from bucketwise.rollups.statistics.base import EdgesState
 from bucketwise.rollups.statistics.moments import Moments
 from bucketwise.rollups.statistics.steps import Reading, Steps
-from bucketwise.rollups.statistics.time_in_text_state import TimeInTextState
 from bucketwise.rollups.summaries import coverage, documents
 from bucketwise.rollups.summaries.summary import State, closed, merge
 
@@ -343,7 +342,7 @@ class _Points:
         found = {key: it if kinds[0].kept.shows(key) else None for key, it in values.items()}
         if before is not None and after is not None and is_step(before, after, self.gaps[name]):
             for kind in kinds:
-                if isinstance(kind, Steps) and not isinstance(kind, TimeInTextState):
+                if isinstance(kind, Steps) and not kind.has_texts:
                     state = (None, before, before, None, kind.part(before, after, span))
                     found |= kind.shown(state, Moments.empty)
         return {**found, "filled": True}

@@ -60,11 +60,12 @@ def choose_fields(
     _note_choice(chosen, columns, notes)
     for path in texts:
         if path not in chosen and path not in likely and len(set(map(_hashable, columns[path]))) > 1:
-            state = (
-                '. Is it a state? Then add it to value_fields and nonnumeric_ok, with kind = "state"'
-                if _count_distinct(non_null(columns[path])) <= _MOST_STATES
-                else ""
-            )
+            count, state = _count_distinct(non_null(columns[path])), ""
+            if count <= _MOST_STATES:
+                state = (
+                    f". It has {count} values. Is it a state? Then add it to value_fields and nonnumeric_ok, "
+                    f'and [policies.NAME.values.{quoted(path)}] with kind = "state" and a max_gap'
+                )
             notes.add_question(
                 _KEY, f"{quoted(path)} varies. Is it part of what is measured? Then add it here{state}"
             )

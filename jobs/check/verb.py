@@ -56,8 +56,8 @@ def gained(database: Database[Document], policy: Policy) -> Iterator[Finding]:
     """Yields findings of each level and value field whose first summary lacks statistics of the policy."""
     for level in levels_of(policy):
         collection = database.get_collection(level.collection, codec_options=documents.OPTIONS)
-        for name, keys in _told(policy).items():
-            summaries = _Summaries(collection, name)
+        for name, holding, keys in _told(policy):
+            summaries = _Summaries(collection, name, holding)
             first = summaries.at(None)
             told = {} if first is None else documents.value_at(first, name)
             lacking = [key for key in keys if key not in told] if first is not None else []
@@ -66,26 +66,29 @@ def gained(database: Database[Document], policy: Policy) -> Iterator[Finding]:
                 yield Finding("statistics-since", policy.name, place, "ok", _text(since, some))
 
 
-def _told(policy: Policy) -> dict[str, list[str]]:
-    """Returns the keys that a summary of a number has, by value field."""
-    return {
-        name: [it.key for it in columns_of(kinds) if kinds[0].kept.shows(it.key) and not it.has_silent_zero]
-        for name, kinds in statistics_of(policy).items()
-    }
+def _told(policy: Policy) -> Iterator[tuple[str, Document, list[str]]]:
+    """Yields value fields, queries for their summaries, and the keys that all of these have: those of numbers
+    where there is one, and those of states that are texts."""
+    for name, kinds in statistics_of(policy).items():
+        numeric, worded = ([it for it in kinds if it.has_texts == flag] for flag in (False, True))
+        for some, holding in ((numeric, {f"{name}.count": {"$gt": 0}}), (worded, {name: {"$exists": True}})):
+            shown = [it for it in columns_of(some) if kinds[0].kept.shows(it.key) and not it.has_silent_zero]
+            yield name, holding, [it.key for it in shown]
 
 
 @dataclass(frozen=True)
 class _Summaries:
-    """The summaries of a level that have numbers of a value field. Each question goes by the index of
-    starts, so that none reads its way through the years."""
+    """The summaries of a level that tell of a value field. Each question goes by the index of starts, so that
+    none reads its way through the years."""
 
     collection: Collection[Document]
     name: str
+    holding: Document
 
     def at(self, start: datetime | None, order: int = 1) -> Document | None:
         """Returns the first one that starts at this instant or later; None: the first of all, or the last
         where `order` is -1."""
-        query: Document = {"_id.series": {"$exists": True}, f"{self.name}.count": {"$gt": 0}}
+        query: Document = {"_id.series": {"$exists": True}, **self.holding}
         if start is not None:
             query["start"] = {"$gte": start}
         return self.collection.find_one(query, sort=[("start", order)], collation=SIMPLE)

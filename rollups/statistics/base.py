@@ -90,6 +90,8 @@ class Statistic(ABC, Generic[S]):
     #: tells of the reading after its own.
     is_ordered: ClassVar[bool] = False
     looks_ahead: ClassVar[bool] = False
+    #: Whether it counts texts beside finite numbers.
+    has_texts: ClassVar[bool] = False
     kept: Kept = ALL
     #: Those of PARTS that it keeps.
     parts: Sequence[str] = ()

@@ -14,6 +14,7 @@ from bucketwise.rollups.statistics.time_in_state import TimeInState
 class TimeInTextState(TimeInState):
     """Changes and seconds where texts are states. The value of a reading is the name of its state."""
 
+    has_texts = True
     code = 5
 
     def states(self, readings: FieldReadings) -> list[StepsState]:

@@ -11,6 +11,7 @@ Summaries of version 1 have all keys, nulls and zeros too. They stay as they are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import bson
@@ -68,11 +69,17 @@ def series_of(policy: Policy, document: Mapping[str, Any]) -> Series:
 
 
 def first_instants(policy: Policy, document: Mapping[str, Any]) -> dict[str, int]:
-    """Returns when the first number of each value field was read (milliseconds), where its summary tells."""
+    """Returns when the first number of each value field, or the first state that is a text, was read
+    (milliseconds), where its summary tells."""
     found = {}
     for name, kinds in statistics_of(policy).items():
         told = value_at(document, name)
         if not isinstance(told, Mapping):
+            continue
+        if name in policy.text_states and told.get("changes") is not None:
+            with suppress(ValueError):  # made with other settings
+                found[name] = _field_state(told, name, kinds)[-1][1][0]
+        if name in found:
             continue
         if told.get("first_at") is not None:
             found[name] = to_ms(told["first_at"])

@@ -55,6 +55,22 @@ def test_it_tells_from_when_on_a_statistic_is_there(database: Database[dict[str,
     assert messages(database, more) == []
 
 
+def test_states_that_are_texts_are_told_from_when_on(database: Database[dict[str, Any]]) -> None:
+    bench, texts = Bench(database), {"nonnumeric_ok": ("q",)}
+    plain = policy_of().model_copy(update=texts)
+    worded = policy_of(kind="state", max_gap="2h").model_copy(update=texts)
+    database["ticks"].insert_many(
+        [{"_id": at, "s": "a", "d": START + at * HOUR, "p": 1.0, "q": "on"} for at in range(6)]
+    )
+    bench.roll_up(plain, START + 9 * HOUR)
+    database["ticks"].delete_many({"_id": {"$lt": 3}})
+    bench.roll_up(worded, START + timedelta(days=30))
+    assert messages(database, worded) == [
+        ("hourly, q", "summaries tell changes, seconds, states_over from 2021-03-26T03:00:00Z on")
+    ]
+    assert messages(database, plain) == []
+
+
 def test_a_kind_is_made_for_what_readings_still_give(database: Database[dict[str, Any]]) -> None:
     bench, plain, counter = Bench(database), policy_of(), policy_of(kind="counter")
     database["ticks"].insert_many(

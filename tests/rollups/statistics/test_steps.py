@@ -126,6 +126,8 @@ def test_texts_as_states_merge_and_are_kept_as_numbers_are(
     for state in parts.values():
         document = bson.decode(hour_summary(WORDED, ("MDB", 1), 0, state), documents.OPTIONS)
         assert documents.state_of(document, WORDED) == state
+        held = state.values["q.r"][-1]
+        assert documents.first_instants(WORDED, document).get("q.r") == (held[1][0] if held else None)
         stored.append(documents.state_of(document, WORDED))
     source.shuffle(stored)
     assert reduce(partial(summary.merge, WORDED_STATISTICS), stored) == whole
