@@ -29,3 +29,11 @@ def distinct_numbers(numbers: NDArray[np.int64], end: int) -> tuple[list[int], N
     is_there = np.zeros(end, dtype=np.bool_)
     is_there[numbers] = True
     return np.flatnonzero(is_there).tolist(), (np.cumsum(is_there) - 1)[numbers]
+
+
+def distinct_doubles(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Returns all distinct values, and the index of each value among them. 0.0 and -0.0 are two."""
+    import pyarrow as pa
+
+    encoded = pa.array(values).dictionary_encode()
+    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.int64)

@@ -91,7 +91,7 @@ def _chosen(columns: Columns, readings: NDArray[np.int64]) -> Columns:
         time=columns.time[readings],
         values={name: it[readings] for name, it in columns.values.items()},
         kinds={name: it[readings] for name, it in columns.kinds.items()},
-        reading_series=of_reading.astype(np.int32),
+        reading_series=None if columns.reading_series is None else of_reading.astype(np.int32),
         local=None if columns.local is None else columns.local[readings],
         states={name: it.take(readings) for name, it in columns.states.items()},
     )
@@ -101,17 +101,22 @@ def _joined(parts: list[Columns]) -> Columns:
     """Returns all readings in the order of their buckets' `_id`s."""
     index: dict[bytes, int] = {}
     series: list[Series] = []
-    of_readings = []
+    places = []  # of the series of each part
     for part in parts:
-        places = []
-        for it in part.series:
-            key = series_key(it)
+        keys = [series_key(it) for it in part.series]
+        for key, it in zip(keys, part.series, strict=True):
             if key not in index:
                 index[key] = len(series)
                 series.append(it)
-            places.append(index[key])
-        of_readings.append(np.array(places, dtype=np.int32)[part.series_of_readings])
+        places.append(np.array([index[key] for key in keys], dtype=np.int32))
     names, of_bucket = np.unique(np.concatenate([it.bucket_order for it in parts]), return_inverse=True)
+    # Documents of which several share an `_id` may be of several series.
+    has_own = any(it.reading_series is not None for it in parts) or len(names) < len(of_bucket)
+    bucket_series = np.zeros(len(names), dtype=np.int32)
+    if not has_own:
+        bucket_series[of_bucket] = np.concatenate(
+            [its[it.bucket_series] for its, it in zip(places, parts, strict=True)]
+        )
     ends = np.cumsum([len(it.bucket_order) for it in parts])
     firsts = ends - [len(it.bucket_order) for it in parts]
     bucket = np.concatenate(
@@ -131,13 +136,15 @@ def _joined(parts: list[Columns]) -> Columns:
         states[name] = StateColumn(taken(codes), held)
     return Columns(
         series=series,
-        bucket_series=np.zeros(len(names), dtype=np.int32),
+        bucket_series=bucket_series,
         bucket_order=names,
         starts=np.searchsorted(taken([bucket]), np.arange(len(names) + 1)).astype(np.int64),
         time=taken([it.time for it in parts]),
         values={name: taken([it.values[name] for it in parts]) for name in parts[0].values},
         kinds={name: taken([it.kinds[name] for it in parts]) for name in parts[0].kinds},
-        reading_series=taken(of_readings),
+        reading_series=taken([its[it.series_of_readings] for its, it in zip(places, parts, strict=True)])
+        if has_own
+        else None,
         local=taken(locals_) if locals_ else None,
         states=states,
     )

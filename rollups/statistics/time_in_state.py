@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bucketwise.buckets.fields.distinct import distinct_doubles, distinct_numbers
 from bucketwise.buckets.fields.values import number_text
 from bucketwise.rollups.statistics.base import Column, MomentsState, VarintReader, VarintWriter
 from bucketwise.rollups.statistics.steps import Reading, StepArrays, Steps
@@ -42,12 +43,11 @@ class TimeInState(Steps[StateAmount]):
         runs = np.flatnonzero(begins)
         lasted = np.add.reduceat(lasting, runs)
         runs, lasted = runs[lasted > 0], lasted[lasted > 0]
-        states, state = np.unique(values[runs], return_inverse=True)
-        cells, cell = np.unique(group[runs] * max(1, len(states)) + state, return_inverse=True)
-        sums = np.zeros(len(cells), dtype=np.int64)
-        np.add.at(sums, cell, lasted)
+        states, state = distinct_doubles(values[runs])
+        cells, cell = distinct_numbers(group[runs] * len(states) + state, len(changes) * len(states))
+        sums = np.bincount(cell, lasted).astype(np.int64)  # exact: no range of time has 2**53 ms
         found: list[dict[Any, int] | None] = [{} for _ in changes]
-        groups, numbers = np.divmod(cells, max(1, len(states)))
+        groups, numbers = np.divmod(np.array(cells, dtype=np.int64), max(1, len(states)))
         for of, value, ms in zip(groups.tolist(), states[numbers].tolist(), sums.tolist(), strict=True):
             kept = found[of]
             assert kept is not None
