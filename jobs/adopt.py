@@ -21,6 +21,7 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
 from bucketwise.jobs.output.text import printable
@@ -41,7 +42,7 @@ def adopt(call: Call, reason: Reason = None) -> Report:
     if not (why := printable(" ".join((reason or "").split()))):
         raise UsageError("adopt: say why with --reason TEXT; receipts keep it")
     results = perform(call, [adopt_step(why)])
-    return Report(call.command, call.now, results, [adopted_table(results)])
+    return Report(call.command, call.now, results, adopted_tables(results))
 
 
 def adopt_step(reason: str) -> Step:
@@ -83,15 +84,15 @@ def take_over(context: ArchiveContext, reason: str) -> Adoption | None:
     return adoption
 
 
-def adopted_table(results: Sequence[Result]) -> RenderableType:
+def adopted_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `adopt` prints: which archives were taken over, and from whom."""
     table = outcome_table("Adopt", "policy", "taken over from", "at", "lineage")
     for result in results:
-        it = result.body.get("adopted") or {}
-        idle = "nobody: there was no need" if "adopted" in result.body and not it else "–"
-        where = printable(it.get("from") or ("an unknown database" if it else idle))
-        table.add_row(result.policy, where, instant(it.get("at")), number(it.get("lineage")), outcome(result))
-    return table
+        if it := result.body.get("adopted"):
+            where = printable(it["from"] or "an unknown database")
+            table.add_row(result.policy, where, instant(it["at"]), number(it["lineage"]), outcome(result))
+    taken = f"{counted(len(table.rows), 'archive')} taken over" if table.rows else "no archive was another's"
+    return [table, *closing(results, taken)]
 
 
 JOB = Job(

@@ -146,7 +146,7 @@ JOB = Job(
         "bucketwise archive -p ticks --until 2018-07-01",
     ),
     title="Archive",
-    columns=("to", "buckets", "readings", "parts", "bytes", "deleted", "left", "quarantined"),
+    columns=("buckets", "readings", "bytes", "deleted", "left", "quarantined", "to", "parts"),
     is_pausable=True,
     is_measured=True,
     has_workers=True,

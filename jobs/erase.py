@@ -15,7 +15,6 @@ import typer
 from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 from rich.console import RenderableType
-from rich.text import Text
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.copying.changes import remaining_in_copies
@@ -35,7 +34,7 @@ from bucketwise.archivers.erasing.kind import (
     Remaining,
     SeriesOf,
     TextSearch,
-    counted,
+    remaining_in,
 )
 from bucketwise.archivers.erasing.online import CollectionEraser, holdings_in, source_of
 from bucketwise.archivers.kinds import series_of
@@ -57,6 +56,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, prepare
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import keeping
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table, lake_lines
@@ -200,7 +200,7 @@ def _by_series(context: ArchiveContext, archived: ArchivedSeries, erasure: Erasu
     """Yields what a policy holds of the series by its fields, besides its source."""
     yield from _reported(archived.holdings(erasure))
     for level, some in summaries_of(context, erasure, is_within=True):
-        yield from counted(level.collection, "summaries are of the series", len(some))
+        yield from remaining_in(level.collection, "summaries are of the series", len(some))
     yield from archived.leftovers(erasure)
 
 
@@ -217,8 +217,8 @@ def _reported(places: Iterable[PlaceHolding]) -> Iterator[Remaining]:
         held = list(some)
         if not all(it.is_readable for it in held):
             yield Remaining(place, _UNREADABLE, True)
-        yield from counted(place, _WHAT[kind], sum(it.erased for it in held))
-        yield from counted(place, _ACROSS, sum(it.across for it in held))
+        yield from remaining_in(place, _WHAT[kind], sum(it.erased for it in held))
+        yield from remaining_in(place, _ACROSS, sum(it.across for it in held))
 
 
 def count_records(context: ArchiveContext, erasure: Erasure) -> Counter[str]:
@@ -420,14 +420,16 @@ def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
     for result in results:
         for it in result.body.get("remaining", []):
             left.add_row(it["place"], it["why"], style="yellow" if it["found"] else None)
-    none = not any(result.body.get("buckets") or result.body.get("summaries") for result in results)
-    is_dry = any(result.body.get("dry_run") for result in results)
-    notes = (
-        [Text("Nothing was changed. Add --confirm and the policy's name to erase this.")] if is_dry else []
-    )
-    if none and all(result.body for result in results):
-        notes.insert(0, Text("Nothing of this series was found: is --series correct?"))
-    return [job_table(JOB, results), *notes, left]
+    buckets, summaries, commits = sums(results, "buckets", "summaries", "commits_rewritten")
+    what = f"{counted(buckets, 'bucket')} and {counted(summaries, 'summary')}"
+    rewritten = f"; {counted(commits, 'commit')} written again without them" if commits else ""
+    if not (buckets or summaries):
+        done = "nothing of this series was found: is --series correct?"
+    elif any(result.body.get("dry_run") for result in results):
+        done = f"would erase {what}. Nothing was changed. To erase them, add --confirm and the policy's name"
+    else:
+        done = f"{what} erased{rewritten}"
+    return [job_table(JOB, results), left, *closing(results, done)]
 
 
 JOB = Job(
@@ -438,6 +440,6 @@ JOB = Job(
         'bucketwise erase -p iot --series deviceid=1234 --reason "case 17" --confirm iot',
     ),
     title="Erase",
-    columns=("buckets", "rewritten", "live", "online", "archived", "commits_rewritten", "summaries"),
+    columns=("buckets", "summaries", "live", "archived", "online", "rewritten", "commits_rewritten"),
     reads_departed=True,
 )

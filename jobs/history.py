@@ -14,7 +14,7 @@ from bucketwise.jobs.core.ledger import Ledger, Run
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import counted
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result, own_error
 from bucketwise.jobs.output.tables import instant, number, outcome_table
 from bucketwise.jobs.output.text import printable, size
@@ -79,13 +79,10 @@ def history_tables(results: Sequence[Result]) -> Iterator[Any]:
         error = Text(own_error(it["error"], policy).partition("\n")[0] or "–")
         what = (it["verb"], _took(it), number(it["runs"]), number(it["buckets"]), size(it["bytes"]))
         table.add_row(policy, instant(it["started_at"]), *what, printable(who), error, it["outcome"])
-    if bodies:
-        yield table
-        bad = sum(it["exit_code"] not in (0, 3) for _, it in bodies)
-        tail = f"; {bad:,} of them failed, or did not come to the end" if bad else ""
-        yield Text(f"{counted(len(results), 'policy')}: {counted(len(bodies), 'run')}{tail}")
-    elif all(result.error is None for result in results):
-        yield Text("The ledger tells of no run")
+    yield table
+    bad = sum(it["exit_code"] not in (0, 3) for _, it in bodies)
+    tail = f"; {bad:,} of them failed, or did not come to the end" if bad else ""
+    yield from closing(results, f"{counted(len(bodies), 'run')}{tail}")
 
 
 def _took(run: Body) -> str:

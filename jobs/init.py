@@ -170,13 +170,14 @@ def init_tables(
     return [
         table,
         findings_table("Check", findings),
-        *fit_lines(results, is_full=True),
+        *fit_lines(results),
         *(Text(printable(it)) for it in lines),
     ]
 
 
 _SECRET = (
-    "The URI is not in the file: it may hold a password. Set it in the environment: export MONGODB_URI=…"
+    "The URI may hold a password, so the file takes it from the environment: set MONGODB_URI where "
+    "bucketwise runs."
 )
 
 

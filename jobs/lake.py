@@ -21,6 +21,7 @@ from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn, prepare
 from bucketwise.jobs.output.bodies import running
+from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import lake_line
 
@@ -96,14 +97,17 @@ def _body(report: LakeReport) -> Body:
 
 
 def sync_lines(results: Sequence[Result]) -> list[RenderableType]:
-    """Returns a line for each table that was compared with its archive."""
+    """Returns a line for each table that was compared with its archive, and one on all."""
     bodies = ((it.policy, it.body) for it in results if "added" in it.body)
-    return [
+    added, removed = sums(results, "added", "removed")
+    lines = [
         Text(f"{policy}: nothing is archived offline, so it has no Iceberg table")
         if body["snapshot"] is None
         else lake_line(policy, body["added"], body["removed"], body["snapshot"])
         for policy, body in bodies
     ]
+    what = f"{counted(added, 'part')} added to Iceberg tables, {removed:,} taken out"
+    return [*lines, *closing(results, what if added or removed else "every Iceberg table is up to date")]
 
 
 JOB = Job(

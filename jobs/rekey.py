@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+
 from bucketwise.archivers.copying.changes import caught_up, removed_copies
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.stores.encrypted import EncryptedStore
@@ -10,7 +14,8 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.closing import closing, counted, sums
+from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
 
@@ -22,7 +27,7 @@ def rekey(call: Call) -> Report:
     file are among them.
     """
     results = perform(call, [REKEY], policies=call.archived_policies)
-    return Report(call.command, call.now, results, [job_table(JOB, results)])
+    return Report(call.command, call.now, results, rekey_tables(results))
 
 
 def _rekey(turn: Turn) -> StepResult:
@@ -33,6 +38,13 @@ def _rekey(turn: Turn) -> StepResult:
     late = [it.standing.name for it in caught_up(turn.context) if it.standing.behind != 0]
     late += removed_copies(turn.context)  # they keep the keyring of before
     return StepResult({**body, "left": late}, LEFT_SOMETHING if late else 0)
+
+
+def rekey_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `rekey` prints: how many data keys of each policy were wrapped."""
+    (wrapped,) = sums(results, "rekeyed")
+    what = f"{counted(wrapped, 'data key')} wrapped with the first encryption key"
+    return [job_table(JOB, results), *closing(results, what if wrapped else "no data key had to be wrapped")]
 
 
 REKEY = Step("rekey", _rekey, preconditions=OF_READERS)

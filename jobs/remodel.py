@@ -44,6 +44,7 @@ from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.subject import Subject, subject_of
 from bucketwise.jobs.output.bodies import keeping
+from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.text import printable
@@ -260,7 +261,7 @@ class Remodel:
         wrong += readings_in(written, at, LAST_MS + 1, self._table, losses, 0) is None
         if losses.by_reason():
             raise BucketwiseError(
-                f"{self.into}: what was written can't be read again: {counted(losses.by_reason())}. The "
+                f"{self.into}: what was written can't be read again: {_listed(losses.by_reason())}. The "
                 f"source was only read; drop {self.into}"
             )
         wrong += sum(came_in.by_reason().values()) + sum(map(len, source.untimed()))
@@ -268,7 +269,7 @@ class Remodel:
         return wrong or abs(there - self.documents) + abs(read - self.survey.readings)
 
 
-def counted(counts: dict[str, int]) -> str:
+def _listed(counts: dict[str, int]) -> str:
     """Returns counts in a line."""
     return "; ".join(f"{count:,} {what}" for what, count in counts.items())
 
@@ -376,7 +377,7 @@ def _complaint(task: Remodel, differing: int | None) -> str | None:
     """Returns what kept the readings from being written, or from being the same."""
     if task.survey.uncarried:
         return (
-            f"nothing was written: {task.model} has no place for {counted(task.survey.uncarried)}. Correct "
+            f"nothing was written: {task.model} has no place for {_listed(task.survey.uncarried)}. Correct "
             "or remove these in the source, or name another model with --to"
         )
     if differing:
@@ -393,14 +394,13 @@ def _shown(body: dict[str, Any], differing: int | None) -> list[RenderableType]:
     if body["left_out"]:
         named = ", ".join(f"{name} (in {count:,} documents)" for name, count in body["left_out"].items())
         lines.append(f"Left out, for {body['model']} has no place for it: {named}")
+    readings = counted(body["readings"], "reading")
     if differing is None:
-        lines.append(f"{body['readings']:,} readings were looked at; nothing was written")
+        done = f"{readings} looked at. Nothing was written"
     else:
-        lines.append(f"{body['into']}: {body['documents']:,} documents, {body['readings']:,} readings")
-        lines.append(
-            "Equal to the source, reading by reading" if body["equal"] else "Not equal to the source"
-        )
-    return [*(Text(printable(it)) for it in lines), Text(body["policy"])]
+        like = "equal to the source, reading by reading" if body["equal"] else "not equal to the source"
+        done = f"{body['into']}: {counted(body['documents'], 'document')} with {readings}, {like}"
+    return [*(Text(printable(it)) for it in lines), Text(body["policy"]), Text(printable(done))]
 
 
 JOB = Job(

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from pymongo.client_session import ClientSession
 from rich.console import RenderableType
-from rich.text import Text
 
 from bucketwise.archivers.records.deletions import last_receipt
 from bucketwise.archivers.records.policies import RETIRE, PolicyRecords
@@ -23,6 +22,7 @@ from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
+from bucketwise.jobs.output.closing import closing
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.context import transaction
@@ -89,12 +89,13 @@ def retire_step(reason: str, by: str) -> Step:
 
 
 def retired_lines(results: Sequence[Result]) -> list[RenderableType]:
-    """Returns a line for each policy that has ended."""
+    """Returns the line on the policy that has ended."""
     ended = [(it.policy, it.body["retired"]) for it in results if "retired" in it.body]
-    return [
-        Text(f"{policy}: {'is' if is_new else 'was'} retired; -p {policy} reads what it has archived")
+    told = (
+        f"{policy} {'is' if is_new else 'was'} retired, and -p {policy} reads what it has archived"
         for policy, is_new in ended
-    ]
+    )
+    return [*closing(results, "; ".join(told))]
 
 
 JOB = Job(

@@ -216,7 +216,7 @@ def rollup_table(results: Sequence[Result]) -> RenderableType:
     bodies = [result.body.get("rollup", result.body) for result in results]
     levels = levels_in(bodies)
     heads = [head for level in levels for head in (f"{level} written", "unchanged")]
-    table = outcome_table("Roll-up", "policy", "readings", *heads)
+    table = outcome_table("Roll-up", "policy", "readings", *heads, minor=("unchanged",))
     of_levels = [[it.get(name, {}).get(key) for name in levels for key in _COUNTED] for it in bodies]
     counts = [[body.get("readings"), *more] for body, more in zip(bodies, of_levels, strict=True)]
     for result, values in telling(list(zip(results, counts, strict=True))):

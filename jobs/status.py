@@ -179,16 +179,16 @@ UNTOLD = "repeat it as it was given: the ledger does not record which series it 
 
 
 def failed_lines(results: Sequence[Result]) -> list[Text]:
-    """Returns two lines for each run: what happened, and the command."""
+    """Returns two lines for each run: what happened, and the command; and a line on all."""
     lines = [
         line
         for result in results
         for it in result.body.get("failed", ())
         for line in _failed_lines(result, it)
     ]
-    if not lines and all(result.error is None for result in results):
-        return [Text("No run needs to be repeated", style="green")]
-    return lines
+    count = len(lines) // 2
+    what = f"{counted(count, 'run')} to repeat" if count else "no run has to be repeated"
+    return [*lines, *closing(results, what)]
 
 
 def _failed_lines(result: Result, it: dict[str, Any]) -> Iterator[Text]:

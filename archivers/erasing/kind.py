@@ -44,7 +44,7 @@ class ErasureReport:
         return any(it.found for it in self.remaining)
 
 
-def counted(place: str, what: str, count: int) -> Iterator[Remaining]:
+def remaining_in(place: str, what: str, count: int) -> Iterator[Remaining]:
     """Yields a line for a place where something was found, unless the count is 0."""
     if count:
         yield Remaining(place, f"{count:,} {what}", True)
@@ -75,12 +75,12 @@ class TextSearch:
     def documents(self, place: str, found: Iterable[Docs]) -> Iterator[Remaining]:
         """Yields the place if a value stands in these documents."""
         self._context.check()
-        yield from counted(place, _WHAT, sum(map(self._count, found)))
+        yield from remaining_in(place, _WHAT, sum(map(self._count, found)))
 
     def entries(self, place: str, found: Iterable[object]) -> Iterator[Remaining]:
         """Yields the place if a value stands in these decoded documents."""
         self._context.check()
-        yield from counted(place, _WHAT, sum(map(self._matcher.is_in, found)))
+        yield from remaining_in(place, _WHAT, sum(map(self._matcher.is_in, found)))
 
     def _all_of(self, name: str) -> Iterator[Docs]:
         return find_raw(self._context.database[name], {})

@@ -100,7 +100,7 @@ def scratch_database(database: Database[Document], name: str | None) -> Iterator
             mongod = held.enter_context(embedded_mongod())
         except EmbeddedMongodError as error:
             raise UsageError(
-                f"there is no mongod to try models in: {error}. Or name a database to make for it on the "
+                f"models can't be tried: {error}. Or name a database to make for it on the "
                 "server itself: --scratch DATABASE. Or leave it out: --no-candidates"
             ) from error
         settings = MongoDB(uri=SecretStr(mongod.uri), database=_EMBEDDED)

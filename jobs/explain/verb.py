@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, archivable_through, hold_body, pick
 from bucketwise.jobs.explain.buckets import ExplainedBucket, ExplainQuery, ExplainResult, explained_buckets
 from bucketwise.jobs.output.bodies import asking
+from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
 
@@ -164,14 +166,18 @@ _DONE = {
 
 
 def explain_lines(results: Sequence[Result]) -> list[RenderableType]:
-    """Returns a paragraph for each bucket; where there is none, what is known instead."""
+    """Returns a paragraph for each bucket, or what is known where there is none; and a line on all."""
     bodies = ((it.policy, it.body) for it in results if "buckets" in it.body)
-    return [Text(printable(line)) for policy, body in bodies for line in _lines(policy, body)]
+    lines = [Text(printable(line)) for policy, body in bodies for line in _lines(policy, body)]
+    states = Counter(it["state"] for result in results for it in result.body.get("buckets", ()))
+    told = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
+    found = f"{counted(states.total(), 'bucket')} ({told})" if told else "no bucket was found"
+    return [*lines, *closing(results, found)]
 
 
 def _lines(policy: str, body: Body) -> Iterator[str]:
     if not body["buckets"]:
-        yield f"{policy}: no bucket was found: {body['state']}"
+        yield f"{policy}: no bucket is known there: {body['state']}"
     if searched := body["searched"]:
         yield f"  {searched['read']:,} of {searched['commits']:,} commits were searched; --at names the day"
     for it in body["buckets"]:

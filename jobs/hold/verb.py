@@ -114,7 +114,7 @@ def hold(
             _check_covers(call, database, placed)
         # A hold must not have to wait for a run to end, so it takes no lease.
         results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
-    tables = [holds_table(results), *holds_closing(results)]
+    tables = [holds_table(results), *holds_closing(results, _done(action, name))]
     return Report(call.command, call.now, results, tables, is_answer=action == "list")
 
 
@@ -180,11 +180,16 @@ def holds_table(results: Sequence[Result]) -> RenderableType:
     return table
 
 
-def holds_closing(results: Sequence[Result]) -> list[Text]:
-    """Returns the last line: how many holds stand."""
+def _done(action: Action, name: str | None) -> str:
+    """Returns what was done, as the beginning of the last line."""
+    return {"add": f"{name} is placed; ", "release": f"{name} is released; ", "list": ""}[action]
+
+
+def holds_closing(results: Sequence[Result], done: str) -> list[Text]:
+    """Returns the last line: what was `done`, and how many holds stand."""
     names = {it["name"] for result in results for it in result.body.get("holds", ())}
-    stand = "stands" if len(names) == 1 else "stand"
-    return closing(results, f"{counted(len(names), 'hold')} {stand}" if names else "no hold stands")
+    standing = f"{counted(len(names), 'hold')} {'stands' if len(names) == 1 else 'stand'}"
+    return closing(results, f"{done}{standing if names else 'no hold stands'}")
 
 
 JOB = Job(

@@ -24,7 +24,9 @@ _TITLES = {
 #: So many policies that need attention are named.
 _MOST_NAMED = 10
 _CONSONANT_Y = re.compile("(?<![aeiou])y$")
-_HEADS = {"deleted": "to delete", "parts": "parts to write"}
+_HEADS = {"deleted": "to delete"}
+#: Columns of what only a run can tell.
+_UNKNOWN = ("parts", "size")
 
 
 def counted(count: int, one: str) -> str:
@@ -96,9 +98,12 @@ def _estimated(figures: _Figures) -> str:
 
 
 def in_future(table: Grid) -> Grid:
-    """Returns a table of a run as that of a plan."""
+    """Returns a table of a run as that of a plan, without what only a run can tell."""
+    kept = [at for at, head in enumerate(table.heads) if head not in _UNKNOWN]
     heads = [_HEADS.get(it, re.sub(r"^(.+) written$", r"\1 to write", it)) for it in table.heads]
-    return replace(table, title=_TITLES.get(table.title, table.title), heads=heads)
+    rows = [[row[at] for at in kept] for row in table.rows]
+    title = _TITLES.get(table.title, table.title)
+    return replace(table, title=title, heads=[heads[at] for at in kept], rows=rows)
 
 
 class _Figures:

@@ -210,9 +210,9 @@ class Grid:
 def _list(title: str, columns: Sequence[Column]) -> Text:
     """Returns the rows one below the other, each as a list of its values."""
     heads = max(_cells(it.head) for it in columns)
-    lines = [Text(title, "italic")]
+    lines = [Text(title, "italic")] if title else []
     for row in zip(*(it.cells for it in columns), strict=True):
-        lines.append(Text())
+        lines += [Text()] if lines else []
         pairs = zip(columns, row, strict=True)
         lines += [Text(f"{it.head:<{heads}}  ").append_text(value) for it, value in pairs if value.plain]
     return Text("\n", no_wrap=True, overflow="ignore", end="\n\n").join(lines)

@@ -30,7 +30,7 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import in_future, plan_closing
+from bucketwise.jobs.output.closing import closing, in_future, plan_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
@@ -322,30 +322,33 @@ _ROWS = {
 
 
 _COLUMNS = ("today", "against", "difference")
+_INSTANTS = {"now": "now", "in_90_days": "in 90 days"}
 
 
 def against_tables(results: Sequence[Result]) -> list[RenderableType]:
-    """Returns a table for each policy, with sentences below it."""
+    """Returns two tables for each policy, with sentences below them; and a line on all."""
     shown: list[RenderableType] = []
     for result in (it for it in results if it.body):
-        shown += [_table(result.policy, result.body), *_lines(result.policy, result.body)]
-    return shown
+        shown += [_table(result.policy, result.body, instant) for instant in _INSTANTS]
+        shown += _lines(result.policy, result.body)
+    later = [it.body["in_90_days"]["difference"] for it in results if it.body]
+    archived, deleted = (sum(it[key] for it in later) for key in ("archived", "deleted"))
+    what = f"in 90 days, {archived:+,} buckets archived and {deleted:+,} deleted by the other file"
+    what = what if archived or deleted else "in 90 days, both files have archived and deleted as many buckets"
+    return [*shown, *closing(results, f"{what}. Nothing was changed")]
 
 
-def _table(policy: str, body: Body) -> Grid:
-    heads = [head + later for later in ("", " in 90 days") for head in _COLUMNS]
-    table = Grid(f"Policy {policy}", ("", *heads))
-    for key, title in _ROWS.items():
-        _row(table, title, [body[instant][it][key] for instant in ("now", "in_90_days") for it in _COLUMNS])
-    for level in body["now"]["difference"]["summaries"]:
-        found = [body[instant][it]["summaries"] for instant in ("now", "in_90_days") for it in _COLUMNS]
-        _row(table, f"{level} summaries removed", [it.get(level, 0) for it in found])
+def _table(policy: str, body: Body, instant: str) -> Grid:
+    """Returns the counts of both files at an instant; rows of zeros are left out."""
+    table = Grid(f"Policy {policy}, {_INSTANTS[instant]}", ("", *_COLUMNS))
+    counts = {title: [body[instant][it][key] for it in _COLUMNS] for key, title in _ROWS.items()}
+    for level in body[instant]["difference"]["summaries"]:
+        found = [body[instant][it]["summaries"].get(level, 0) for it in _COLUMNS]
+        counts[f"{level} summaries removed"] = found
+    for title, (today, against, difference) in counts.items():
+        if today or against:
+            table.add_row(title, f"{today:,}", f"{against:,}", f"{difference:+,}" if difference else "0")
     return table
-
-
-def _row(table: Grid, title: str, counts: Sequence[int]) -> None:
-    cells = [f"{it:+,}" if place % 3 == 2 and it else f"{it:,}" for place, it in enumerate(counts)]
-    table.add_row(title, *cells)
 
 
 def _lines(policy: str, body: Body) -> Iterator[Text]:

@@ -4,11 +4,12 @@ code."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
 from pymongo.database import Database
+from rich.console import RenderableType
 
 from bucketwise.archivers.erasing.kind import Remaining
 from bucketwise.buckets.fields.selectors import Selector
@@ -21,7 +22,8 @@ from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.closing import closing, counted, sums
+from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.publish.newest import ChangedSummaries, PublishStates
 from bucketwise.jobs.publish.publisher import Link, LinkError, Publisher, PublishError, shown
@@ -45,7 +47,14 @@ def publish(call: Call, *, everything: All = False) -> Report:
             f"{call.settings.path} has no [publish.redis]: nothing is published. Add it with a `url`"
         )
     results = perform(call, [found.step(everything=everything)])
-    return Report(call.command, call.now, results, [job_table(JOB, results)])
+    return Report(call.command, call.now, results, published_tables(results))
+
+
+def published_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `publish` prints: how many keys of each policy were written."""
+    (keys,) = sums(results, "keys")
+    what = f"{counted(keys, 'key')} published" if keys else "Redis has the newest summaries"
+    return [job_table(JOB, results), *closing(results, what)]
 
 
 #: Seconds that all requests of one policy may take in a run, and for which one that failed stands for others.

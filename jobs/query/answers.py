@@ -28,6 +28,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, quarantine_body
+from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
@@ -109,13 +110,13 @@ def rows_of(batch: pa.RecordBatch) -> list[list[Any]]:
 
 
 def shown(columns: list[str], rows: list[list[Any]]) -> list[RenderableType]:
-    """Returns a table of the first rows for people, and what it does not show."""
+    """Returns a table of the first rows for people, and how many these are."""
     is_all, rows = len(rows) <= MOST_SHOWN, rows[:MOST_SHOWN]
     table = Grid("", [printable(it) for it in columns], keeps_all=True)
     for row in rows:
         table.add_row(*("NULL" if it is None else printable(_text(it)) for it in row))
     more = f"These are the first {len(rows):,} rows. For more: --format csv, or LIMIT and OFFSET"
-    return [table] if is_all else [table, Text(more)]
+    return [table, Text(counted(len(rows), "row") if is_all else more)]
 
 
 def explained_lines(body: dict[str, Any]) -> Iterator[str]:

@@ -306,7 +306,7 @@ def test_an_unknown_one(place: Place) -> None:
     said = _said(place, "--id", OID)
     assert (said["state"], said["rule"], said["history"]) == ("unknown", None, [])
     assert said["searched"] == {"read": 1, "commits": 1}
-    assert "no bucket was found: unknown" in place("explain", "-p", "ticks", "--id", OID).out
+    assert "no bucket is known there: unknown" in place("explain", "-p", "ticks", "--id", OID).out
     assert _said(place, "--id", OID, policy="iot")["state"] == "unknown"
 
 

@@ -71,9 +71,12 @@ def test_who_is_paused_needs_attention() -> None:
 
 
 def test_a_plan_is_in_the_future() -> None:
-    table = in_future(Grid("Archive", ("policy", "buckets", "deleted", "hourly written", "outcome")))
+    done = Grid("Archive", ("policy", "buckets", "size", "deleted", "hourly written", "parts", "outcome"))
+    done.add_row("ticks", "7", "0 B", "5", "3", "0", "done")
+    table = in_future(done)
     assert table.title == "Would be archived"
     assert list(table.heads) == ["policy", "buckets", "to delete", "hourly to write", "outcome"]
+    assert [it.plain for it in table.rows[0]] == ["ticks", "7", "5", "3", "done"]
 
 
 def test_a_plan_is_estimated_by_the_last_runs() -> None:

@@ -57,7 +57,7 @@ def test_nothing_failed(place: Place) -> None:
     assert failed(place) == failed(place, "iot") == []
     assert place("run").code == 0
     assert failed(place) == failed(place, "iot") == []
-    assert place("status", "--failed").out == "No run needs to be repeated\n"
+    assert place("status", "--failed").out == "2 policies: no run has to be repeated\n"
 
 
 def test_what_was_refused_is_not_to_be_given_again(place: Place) -> None:
