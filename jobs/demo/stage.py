@@ -40,6 +40,7 @@ from bucketwise.config.policies import Archive, Policy, Rollup
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.embedded import Mongod, start_mongod
+from bucketwise.jobs.output.grid import Grid, layout
 from bucketwise.jobs.output.report import Report, Result
 
 DAYS = 28
@@ -440,16 +441,23 @@ class Show:
         self._print(Text(text, style=style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> None:
-        """Prints a table. The first `left` columns hold words, the others figures. An empty row separates
-        what follows."""
-        table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-        for at, head in enumerate(heads):
-            table.add_column(head, justify="left" if at < left else "right", no_wrap=True)
+        """Prints a table, with the columns that fit the width. The first `left` columns hold words, the
+        others figures. An empty row separates what follows."""
+        grid = Grid("", heads)
         for row in rows:
-            cells = (f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row)
-            table.add_row(*map(Text, cells)) if row else table.add_section()
+            cells = (f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row or [""] * len(heads))
+            grid.add_row(*map(Text, cells))
+        found = layout(grid.columns, self._console.width - _INDENT)
+        table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+        for it in found.columns:
+            justify = "left" if heads.index(it.head) < left else "right"
+            table.add_column(it.head, justify=justify, no_wrap=True)
+        for shown in zip(*(it.shown for it in found.columns), strict=True):
+            table.add_row(*shown) if any(shown) else table.add_section()
         self._console.print()
-        self._print(table)
+        self._print(grid if found.is_list else table)
+        if found.left_out and not found.is_list:
+            self.line(f"Not shown in this width: {', '.join(found.left_out)}", style="dim")
 
     def _print(self, shown: RenderableType) -> None:
         self._console.print(Padding(shown, (0, 0, 0, _INDENT), expand=False))

@@ -209,7 +209,8 @@ def _compare(stage: Stage, case: Case, collection: str, edges: Integers) -> None
 
 _SQL = """\
 SELECT date_trunc('week', dt)::DATE AS week, symbol, count(*) AS readings,
-       arg_min(p, time) AS first, max(p) AS high, min(p) AS low, arg_max(p, time) AS last
+       arg_min(p, time) AS first, max(p) AS high,
+       min(p) AS low, arg_max(p, time) AS last
 FROM read_parquet('{files}', hive_partitioning = true)
 GROUP BY ALL ORDER BY ALL"""
 

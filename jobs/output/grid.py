@@ -16,14 +16,16 @@ from bucketwise.jobs.output.text import printable
 #: What stands in cells without a value.
 NONE = "–"
 #: Columns of sentences, which may be broken between words.
-_PROSE = frozenset({"error", "message", "reason", "what", "cost", "remedy", "why"})
+_PROSE = frozenset({"error", "evidence", "message", "reason", "what", "cost", "remedy", "why"})
 #: Columns that stay to the end as they are; the first one of a table stays as well.
 _KEPT = frozenset({"policy", "outcome"})
 _INSTANT = re.compile(r"\d{4,}-\d\d-\d\dT(\d\d:\d\d)(:\d\d(?:\.\d+)?)Z")
 #: Characters of an instant until its day, its minute and its second.
 _DAY, _MINUTE, _SECOND = 10, 16, 19
 _CUT = re.compile(r"\d{4,}-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?")
-_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?(?: [kMGT]?B)?|–|\?|NULL|")
+_ONE = r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?(?: (?:[kMGT]?B|bytes))?"
+#: A number, two of them, or none.
+_NUMBER = re.compile(rf"{_ONE}(?: (?:→|of) {_ONE})?|–|\?|NULL|")
 #: Cut texts, and lines of sentences, keep so many characters where they have as many.
 _LEAST = 16
 

@@ -7,11 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from bucketwise.jobs.demo.stage import Show
 from bucketwise.jobs.suite import ENTRIES
 from tests.jobs.copies.test_copies import copied
 from tests.jobs.output.narrow import BREAK
-from tests.jobs.place import NOW, START, Place
+from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import after
+from tests.redis_servers import redis_server
 
 WIDTHS = (60, 80, 120, 200)
 RANGE = ("--since", "2018-06-30", "--until", "2018-07-02")
@@ -66,12 +68,48 @@ DONE: list[tuple[str, ...]] = [
     ("resume",),
     ("adopt", "--reason", "a restored backup"),
 ]
-#: They need what this place does not have, and print lines, or tables as others do.
-ELSEWHERE = {"demo", "init", "lake", "publish", "retire", "schedule"}
+#: With Redis and Iceberg tables, once a policy has left the file.
+FOLLOWING: list[tuple[str, ...]] = [
+    ("run",),
+    ("lake", "sync"),
+    ("publish", "--all"),
+    ("retire", "iot", "--reason", "the sensor has gone to the museum"),
+]
+#: A service prints lines of its log alone.
+LINES = {"schedule"}
 
 
 def test_every_verb_is_drawn() -> None:
-    assert {it[0] for it in [*ASKED, *DONE]} == set(ENTRIES) - ELSEWHERE
+    drawn = {it[0] for it in [*ASKED, *DONE, *FOLLOWING]} | {"demo", "init"}
+    assert drawn == set(ENTRIES) - LINES
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_demo_splits_no_value(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    change = ["14,820 → 7,800", "11.4 MB → 6.0 MB", "3.4 MB → 1.8 MB", "630.8 kB → 364.5 kB", "310.4 kB"]
+    rows = [["ticks", *change], [], ["temperature", *["0 bytes → 0 bytes"] * 4, ""]]
+    show = Show(silent=False)
+    show._console.width = width
+    show.table(("Collection", "Documents", "Data", "Disk", "Indexes", "Archive"), rows)
+    told = capsys.readouterr().out
+    assert "…" not in told and all(len(it) <= width for it in told.splitlines())
+    heads, _, first, *_ = [it for it in told.splitlines() if it.strip()]
+    assert first.split(maxsplit=1)[1].split("  ")[0].strip() == "14,820 → 7,800"
+    assert ("Archive" in heads) == ("310.4 kB" in first) == ("Not shown in this width" not in told)
+    assert ("Indexes" in heads) == ("630.8 kB → 364.5 kB" in first)
+
+
+@pytest.mark.in_turn(1)
+@after("run")
+def test_no_value_of_what_follows_is_split(place: Place) -> None:
+    with redis_server() as server:
+        place.write_config(f'[lake]\n[publish.redis]\nurl = "{server.url}"\n{POLICIES}')
+        for typed in FOLLOWING:
+            if typed[0] == "retire":
+                place.write_config(POLICIES.partition("[policies.iot]")[0])
+            draw(place, typed)
+    place.load()
+    draw(place, ("init", place.uri.replace("/?", f"/{place.database.name}?"), "--output", "first.toml"))
 
 
 @pytest.mark.in_turn(1)
