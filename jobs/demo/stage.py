@@ -450,8 +450,8 @@ class Show:
         found = layout(grid.columns, self._console.width - _INDENT)
         table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
         for it in found.columns:
-            justify = "left" if heads.index(it.head) < left else "right"
-            table.add_column(it.head, justify=justify, no_wrap=True)
+            is_text = heads.index(it.head) < left
+            table.add_column(it.head, justify="left" if is_text else "right", no_wrap=True)
         for shown in zip(*(it.shown for it in found.columns), strict=True):
             table.add_row(*shown) if any(shown) else table.add_section()
         self._console.print()
