@@ -71,7 +71,7 @@ def drill_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `drill` prints."""
     days, buckets, equal = sums(results, "days", "buckets", "equal")
     what = f"{counted(days, 'day')} restored; {equal:,} of {counted(buckets, 'bucket')} equal byte for byte"
-    return [job_table(JOB, results), *closing(results, what)]
+    return [job_table(JOB, results), *closing(results, what if days else "no archived day to restore")]
 
 
 def _day_body(found: DrilledDay) -> Body:

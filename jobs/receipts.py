@@ -22,7 +22,7 @@ from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number
+from bucketwise.jobs.output.tables import instant, number, number_range
 from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
@@ -96,10 +96,9 @@ def ranges_of(results: Sequence[Result]) -> list[RenderableType]:
         found = result.body.get("deletes", [])
         for _, some in groupby(found, _likeness):
             alike = list(some)
-            numbers = [it["sequence"] for it in (alike[0], alike[-1])]
             table.add_row(
                 result.policy,
-                "–".join(dict.fromkeys(map(number, numbers))),
+                number_range(alike[0]["sequence"], alike[-1]["sequence"]),
                 instant(alike[0]["at"]),
                 number(_buckets(alike)),
                 _places(alike),

@@ -15,7 +15,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Follower, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies.common import Worth
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import outcome, outcome_table
+from bucketwise.jobs.output.tables import outcome, outcome_table, telling
 from bucketwise.jobs.output.text import size
 
 Body = dict[str, Any]
@@ -55,8 +55,8 @@ def stats_table(results: Sequence[Result]) -> RenderableType:
     """Returns what `stats` prints: a row for each policy."""
     heads = ("policy", "before", "live", "summaries", "archive", "removed", "a month", "without")
     table = outcome_table("What it is worth", *heads, minor=("removed", "a month", "without"))
-    for result in results:
-        table.add_row(result.policy, *map(size, _row(result.body)), outcome(result))
+    for result, values in telling([(it, _row(it.body)) for it in results]):
+        table.add_row(result.policy, *map(size, values), outcome(result))
     return table
 
 

@@ -57,6 +57,8 @@ def status(call: Call, failed: Failed = False) -> Report:
 
 
 LAST_RUNS = 5
+#: Exit codes of runs that failed or halted.
+_BAD = (1, 5)
 #: Columns of them that go first.
 _MINOR = ("ended", "runs")
 
@@ -172,7 +174,10 @@ def status_tables(results: Sequence[Result]) -> list[RenderableType]:
     waiting, quarantined = sums(results, "waiting", "quarantined")
     what = f"{counted(waiting, 'expired bucket')} wait"
     broken = f"; {counted(quarantined, 'bucket')} quarantined" if quarantined else ""
-    return [job_table(JOB, results), runs, *closing(results, f"{what}{broken}")]
+    failed = sum(it.body["last_runs"][0]["exit_code"] in _BAD for it in results if it.body.get("last_runs"))
+    whose = f"; the last run of {counted(failed, 'policy')} failed: see bucketwise status --failed"
+    told = f"{what}{broken}{whose if failed else ''}"
+    return [job_table(JOB, results), runs, *closing(results, told)]
 
 
 UNTOLD = "repeat it as it was given: the ledger does not record which series it named"

@@ -60,7 +60,11 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
     parts, readings = sums(results, "parts", "readings")
     told = f"{len(damage):,} bad" if damage else "all are as they were written"
     what = f"read {counted(parts, 'part')} with {counted(readings, 'reading')}; {told}"
-    return [job_table(JOB, results), *damage, *closing(results, what)]
+    return [
+        job_table(JOB, results),
+        *damage,
+        *closing(results, what if parts or damage else "nothing is archived"),
+    ]
 
 
 JOB = Job(

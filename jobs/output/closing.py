@@ -68,7 +68,8 @@ def run_closing(results: Sequence[Result]) -> list[Text]:
         *([f"{size(stored)} added to the archive"] if (stored := figures.of("archive", "bytes")) else []),
         *_some(figures.expired, "{} expired", "summary"),
     ]
-    return closing(results, f"{', '.join(done) or 'nothing was due'}; {seconds:.1f} s")
+    idle = "nothing was due" if any(it.exit_code in (0, 3) for it in results) else "nothing was done"
+    return closing(results, f"{', '.join(done) or idle}; {seconds:.1f} s")
 
 
 def plan_closing(results: Sequence[Result]) -> list[Text]:

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from bucketwise.jobs.output.tables import number
+from bucketwise.jobs.output.tables import number, number_range
 from bucketwise.jobs.output.text import printable
 
 
@@ -29,7 +29,7 @@ def render(name: str, filters: dict[str, Callable[..., Any]], **variables: Any) 
         keep_trailing_newline=True,
         finalize=_printable,
     )
-    templates.filters |= {"number": partial(number, none="?"), **filters}
+    templates.filters |= {"number": partial(number, none="?"), "through": number_range, **filters}
     style = Markup(_text("style.css"))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

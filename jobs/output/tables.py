@@ -72,6 +72,11 @@ def number(value: int | None, none: str = "–") -> str:
     return none if value is None else f"{value:,}"
 
 
+def number_range(first: int, last: int) -> str:
+    """Returns numbers from the first to the last as text: 1–8, or 9."""
+    return "–".join(dict.fromkeys(map(number, (first, last))))
+
+
 def instant(value: Any) -> str:
     """Returns an instant as text; a dash for none."""
     return "–" if value is None else iso(value)
