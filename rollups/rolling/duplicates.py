@@ -8,7 +8,7 @@ summarised: in memory, or by portions of the series in a file.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -97,11 +97,11 @@ def _chosen(columns: Columns, readings: NDArray[np.int64]) -> Columns:
     )
 
 
-def _joined(parts: list[Columns]) -> Columns:
-    """Returns all readings in the order of their buckets' `_id`s."""
+def _series_of(parts: Sequence[Columns]) -> tuple[list[Series], list[NDArray[np.int32]]]:
+    """Returns the distinct series of the parts, and where the series of each part are among them."""
     index: dict[bytes, int] = {}
     series: list[Series] = []
-    places = []  # of the series of each part
+    places = []
     for part in parts:
         keys = [series_key(it) for it in part.series]
         for key, it in zip(keys, part.series, strict=True):
@@ -109,6 +109,12 @@ def _joined(parts: list[Columns]) -> Columns:
                 index[key] = len(series)
                 series.append(it)
         places.append(np.array([index[key] for key in keys], dtype=np.int32))
+    return series, places
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    """Returns all readings in the order of their buckets' `_id`s."""
+    series, places = _series_of(parts)
     names, of_bucket = np.unique(np.concatenate([it.bucket_order for it in parts]), return_inverse=True)
     # Documents of which several share an `_id` may be of several series.
     has_own = any(it.reading_series is not None for it in parts) or len(names) < len(of_bucket)
