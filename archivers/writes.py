@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import bson
 import numpy as np
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
-from pymongo import ReplaceOne
+from pymongo import ReplaceOne, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
@@ -20,6 +21,7 @@ from bucketwise.archivers.decisions import Outcome
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.buckets.bson.cursor import SIMPLE, ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
+from bucketwise.buckets.bson.types import TIMESTAMP, elements
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.ids import sort_key
 from bucketwise.buckets.fields.selectors import selected, selector_query
@@ -218,9 +220,16 @@ def insert_raw(
     errors."""
     concern = None if session else majority(database)
     target = database.get_collection(collection, codec_options=LOSSLESS, write_concern=concern)
-    if len(documents):
-        raw = [RawBSONDocument(document, LOSSLESS) for document in documents]
+    filled = set(_filled_in(documents))
+    if raw := [_raw(it) for i, it in enumerate(documents) if i not in filled]:
         target.insert_many(raw, ordered=False, session=session)
+    if filled:
+        absent = {"$nor": [{}]}  # an upsert that matches nothing is an insert
+        named = ({"$and": [ids_query([documents.raw_id(i)]), absent]} for i in filled)
+        made = [
+            UpdateOne(it, _set_to(documents[i]), upsert=True) for it, i in zip(named, filled, strict=True)
+        ]
+        target.bulk_write(made, ordered=False, session=session)
 
 
 def replace_raw(
@@ -228,12 +237,44 @@ def replace_raw(
 ) -> None:
     """Replaces those of these documents that are there, by their `_id`s, in a transaction."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
-    named = zip(documents.raw_ids, documents, strict=True)
-    writes: list[ReplaceOne[Any]] = [
-        ReplaceOne(ids_query([raw_id]), RawBSONDocument(it, LOSSLESS)) for raw_id, it in named
+    named = map(ids_query, ([raw_id] for raw_id in documents.raw_ids))
+    filled = set(_filled_in(documents))
+    writes: list[ReplaceOne[Any] | UpdateOne] = [
+        UpdateOne(it, _set_to(documents[i])) if i in filled else ReplaceOne(it, _raw(documents[i]))
+        for i, it in enumerate(named)
     ]
     if writes:
         target.bulk_write(writes, ordered=False, session=session)
+
+
+#: What looks like a Timestamp of 0: its type, a name, eight zeros.
+_ZERO = re.compile(rb"\x11[^\0]*\0\0{8}")
+
+
+def _filled_in(documents: Docs) -> list[int]:
+    """Returns the indices of the documents that an insert or a replacement would change: the server takes a
+    Timestamp of 0 that is a top-level field, other than `_id`, for one that it is to fill in."""
+    if _ZERO.search(documents.data) is None:
+        return []
+    return [i for i, it in enumerate(documents) if _ZERO.search(it) and _has_zero(it)]
+
+
+def _has_zero(document: bytes) -> bool:
+    return any(
+        document[start] == TIMESTAMP
+        and document[start + 1 : value] != b"_id\0"
+        and not any(document[value:end])
+        for start, value, end in elements(document)
+    )
+
+
+def _set_to(document: bytes) -> list[Document]:
+    """Returns the update that makes a document this one: nothing in it is filled in."""
+    return [{"$replaceWith": {"$literal": _raw(document)}}]
+
+
+def _raw(document: bytes) -> RawBSONDocument:
+    return RawBSONDocument(document, LOSSLESS)
 
 
 def archive_collections(policy: Policy) -> tuple[str, str | None]:

@@ -29,6 +29,7 @@ from pymongo.errors import PyMongoError
 
 from bucketwise.archivers import writes
 from bucketwise.archivers.moving import sweep
+from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.config.tables import Store
 from tests.archivers.builders import (
@@ -86,6 +87,38 @@ def test_buckets_near_the_largest_with_overflow(
     cycle.restore("back")
     assert raw_documents(database, "back") == sorted(documents)
     assert cycle.live_overflow() == sorted(overflow)
+
+
+def test_a_timestamp_of_zero_is_moved_and_restored_as_it_is(
+    database: Database[Document], file_store: Store, to: str
+) -> None:
+    """MongoDB fills such a field in where a document is inserted, or replaced: updates alone leave one."""
+    cycle = cycle_of(database, file_store, reading(), to)
+    zero = Timestamp(0, 0)
+    for i in range(3):
+        shown = {"symbol": "MDB", "d": DAY0 + i * timedelta(hours=1), "p": 1.0}
+        database["ticks"].insert_one({"_id": i, **shown})
+    changes = {"$set": {"seen": zero, "more": zero, "in": {"it": zero}, "no": Binary(b"\x11a\0" + bytes(9))}}
+    database["ticks"].update_many({"_id": {"$lt": 2}}, changes)
+    before = cycle.live()
+    assert cycle.run().deleted == 3
+    assert cycle.archived() == before
+    for _ in range(2):
+        cycle.restore("ticks")
+        assert cycle.live() == before
+    cycle.restore("back")
+    assert raw_documents(database, "back") == before
+
+
+def test_a_document_is_replaced_as_it_is(database: Database[Document]) -> None:
+    zero = Timestamp(0, 0)
+    documents = [encode({"_id": 1, "seen": zero, "b": "$c"}), encode({"_id": zero, "d": 2})]
+    database["ticks"].insert_many([{"_id": 1}, {"_id": zero}, {"_id": 3}])
+    with database.client.start_session() as session, session.start_transaction():
+        writes.replace_raw(
+            database, "ticks", Docs.of([*documents, encode({"_id": 4, "seen": zero})]), session
+        )
+    assert raw_documents(database, "ticks") == sorted([*documents, encode({"_id": 3})])
 
 
 @pytest.mark.in_turn(1)
