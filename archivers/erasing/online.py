@@ -175,7 +175,8 @@ class OnlineEraser(CollectionEraser):
         if not len(copies):
             return
         ArchivedDays(context.receipts, context.policy).note(copies, context.now, session)
-        told = note_marks(context.receipts, context.policy, copies, "copied", session)
+        old = before.take(proven)
+        told = note_marks(context.receipts, context.policy, old, copies, "copied", session)
         others = [i for i, raw_id in enumerate(copies.main.raw_ids) if raw_id not in told]
         record_rewritten(context.deletions, context.policy, copies.take(others), session)
 
@@ -218,7 +219,7 @@ class VersionsEraser:
         entries = [(version.version, rest)]
         self._versions.put(version.by, entries, session, is_superseded=version.is_superseded)
         if is_proven:
-            note_marks(context.receipts, context.policy, rest, MERGING, session)
+            note_marks(context.receipts, context.policy, version.bucket, rest, MERGING, session)
             record_superseded(context, [rest], session)
 
 

@@ -4,6 +4,7 @@ it was then."""
 from __future__ import annotations
 
 import hashlib
+import math
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
@@ -62,6 +63,11 @@ def packed_marks(policy: Policy, batch: Batch) -> Binary:
     return Binary(b"".join(marks(policy, batch)))
 
 
+def cut(packed: bytes) -> list[bytes]:
+    """Returns the fingerprints that `packed_marks` has packed."""
+    return [packed[at : at + SIZE] for at in range(0, len(packed), SIZE)]
+
+
 def record_gone(
     deletions: Deletions,
     target: str,
@@ -85,16 +91,18 @@ def record_rewritten(deletions: Deletions, policy: Policy, copies: Batch, sessio
 
 
 def note_marks(
-    receipts: Receipts, policy: Policy, copies: Batch, state: str, session: ClientSession
+    receipts: Receipts, policy: Policy, before: Batch, copies: Batch, state: str, session: ClientSession
 ) -> set[bytes]:
-    """Notes in the receipts of a state that name these buckets what copies of them are from then on, in the
-    transaction that rewrites them. Returns the `raw_id`s of those of which a receipt has fingerprints: that
-    of restored buckets has none."""
+    """Notes in the receipts of a state that name these buckets what copies of them are from then on, and no
+    longer are as they were `before`, in the transaction that rewrites them. Returns the `raw_id`s of those of
+    which a receipt has fingerprints: that of restored buckets has none."""
+    obsolete = set(marks(policy, before))
     named = receipts.open(copies.main.ids, state, session)
     found = receipts.get_all({name for name, _ in named.values()}, session) if named else {}
     recorded = {name: bytes(it["fingerprints"]) for name, it in found.items() if it.get("fingerprints")}
     for name, some in recorded.items():
-        marked = Binary(some + packed_marks(policy, copies))
+        left = (it for it in cut(some) if it not in obsolete)
+        marked = Binary(b"".join(left) + packed_marks(policy, copies))
         receipts.update(name, {"$set": {"fingerprints": marked}}, session)
     return {raw_id for raw_id, (name, _) in named.items() if name in recorded}
 
@@ -122,6 +130,21 @@ class _Said:
     is_unproven: bool = False  # a receipt without fingerprints names it
     versions: set[bytes] = field(default_factory=set)
     has_unproven: bool = False  # versions were merged whose fingerprints no receipt has
+    is_rewritten: bool = False  # older receipts say what it was before
+    newest: float = -1  # the number of the newest receipt; infinite where that has none, or a copy waits
+
+    def note_copy(self, receipt: Document, mark: bytes | None) -> None:
+        """Notes what a receipt says of the copy. Those after it have been noted before."""
+        if self.is_rewritten:
+            return
+        self.newest = max(self.newest, receipt.get("sequence", math.inf))
+        if mark is None:
+            self.is_unproven = True
+        elif receipt["kind"] != "delete":
+            self.others.add(mark)
+            self.is_rewritten = receipt["kind"] == REWRITTEN
+        elif self.last is None:
+            self.last = mark
 
     def note(self, receipt: Document, i: int, mark: bytes | None) -> None:
         """Notes what a receipt says of versions. `i`: where it names the bucket. `mark`: the fingerprint of
@@ -177,14 +200,34 @@ class CopyReceipts:
                     "`bucketwise adopt`"
                 )
                 unlike[i] = DamagedError("copy-unknown", self._place(batch.main.legible_id(i)), what, remedy)
+            elif self._gone.get(_digest(names[i]), -1) > found.newest:
+                what = "a receipt says that it was removed, and it was put back"
+                remedy = "Find out who put it there. Erase the series again, or move it away"
+                unlike[i] = DamagedError("copy-unknown", self._place(batch.main.legible_id(i)), what, remedy)
             elif not found.allows(mark):
                 what = "it is not as it was archived: its fingerprint is not that of its receipt"
                 unlike[i] = DamagedError("copy-differs", self._place(batch.main.legible_id(i)), what, _REMEDY)
         return unlike
 
     def unknown(self, batch: Batch) -> list[int]:
-        """Returns which archived buckets of a batch no receipt names."""
+        """Returns which archived buckets of a batch no receipt names, or one as removed after all others."""
         return [i for i, error in self.mismatches(batch).items() if error.code == "copy-unknown"]
+
+    def never_named(self, batch: Batch) -> list[int]:
+        """Returns which archived buckets of a batch no receipt names, not even as removed."""
+        names = [_digest(same_id(raw_id)) for raw_id in batch.main.raw_ids]
+        return [i for i in self.unknown(batch) if names[i] not in self._gone]
+
+    @cached_property
+    def _gone(self) -> dict[bytes, int]:
+        """Returns the digests of the `_id`s whose copies were removed, each with the number of the last
+        receipt that says so."""
+        found: dict[bytes, int] = {}
+        mine = {"_id.policy": self._receipts.policy, "kind": GONE}
+        fields = {"digests": 1, "sequence": 1}
+        for it in self._receipts.collection.find(mine, fields, session=self._session).sort("_id"):
+            found |= dict.fromkeys(cut(it["digests"]), it["sequence"])
+        return found
 
     def _said(self, batch: Batch, names: Collection[bytes], kinds: Sequence[str]) -> dict[bytes, _Said]:
         wanted, said = set(names), dict[bytes, _Said]()
@@ -198,17 +241,13 @@ class CopyReceipts:
                     continue
                 found = said.setdefault(name, _Said())
                 mark = recorded[i * SIZE : (i + 1) * SIZE] if recorded else None
-                if mark is None:
-                    found.is_unproven = True
-                elif receipt["kind"] != "delete":
-                    found.others.add(mark)
-                elif found.last is None:
-                    found.last = mark
+                found.note_copy(receipt, mark)
                 found.note(receipt, i, mark)
         for name, recorded in self._waiting(batch, "copied").items():
             found = said.setdefault(name, _Said())
             found.is_unproven |= not recorded
             found.others |= recorded
+            found.newest = math.inf
         return said
 
     def altered(self, found: Sequence[VersionBeside]) -> Iterator[DamagedError]:
@@ -240,10 +279,7 @@ class CopyReceipts:
         names = {name for name, _ in copied.values()}
         named = self._receipts.get_all(names, self._session) if copied else {}
         recorded = {name: bytes(it.get("fingerprints") or b"") for name, it in named.items()}
-        several = {
-            name: {some[at : at + SIZE] for at in range(0, len(some), SIZE)}
-            for name, some in recorded.items()
-        }
+        several = {name: set(cut(some)) for name, some in recorded.items()}
         return {same_id(raw_id): several.get(name, set()) for raw_id, (name, _) in copied.items()}
 
     def missing(
@@ -297,8 +333,8 @@ class CopyReceipts:
             mine = {"_id.policy": self._receipts.policy, "kind": GONE, "sequence": {"$gt": after}}
             digests = {_digest(name): name for name in absent}
             for later in self._receipts.collection.find(mine, {"digests": 1}):
-                for at in range(0, len(later["digests"]), SIZE):
-                    absent.pop(digests.get(later["digests"][at : at + SIZE], b""), None)
+                for digest in cut(later["digests"]):
+                    absent.pop(digests.get(digest, b""), None)
 
     def _naming(self, kinds: Sequence[str], first: Any, last: Any) -> Iterator[Document]:
         """Yields receipts of a time that name `_id`s, the newest delete first. Raises DamagedError where one

@@ -26,11 +26,11 @@ from bucketwise.rollups.context import transaction
 
 
 def unknown(context: ArchiveContext) -> Iterator[Batch]:
-    """Yields the archived buckets that no receipt names."""
+    """Yields the archived buckets that no receipt names, not even as erased."""
     receipts = CopyReceipts(context.database, context.policy, None)
     for batch in archived_source(context.database, context.policy).ending(FIRST_MS, LAST_MS + 1):
         context.check()
-        if found := receipts.unknown(batch):
+        if found := receipts.never_named(batch):
             yield batch.take(found)
 
 

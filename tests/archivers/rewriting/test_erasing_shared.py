@@ -3,6 +3,8 @@ dies."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,9 +16,9 @@ from bson import Int64, ObjectId
 from bucketwise.archivers.moving import sweep
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow
-from tests.archivers.builders import CODEC, DAY0, LATER, Case, encode, offline
+from tests.archivers.builders import CODEC, DAY0, LATER, RAW, Case, encode, offline
 from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, die_in_transactions
-from tests.archivers.harness import Standing
+from tests.archivers.harness import Cycle, Standing
 from tests.archivers.rewriting.test_erasing import held, online, with_overflow, world_of
 from tests.archivers.states import States
 
@@ -124,3 +126,27 @@ def test_it_dies_at_each_step(
         world.cycle.run(LATER + HOUR)
         assert held(world) == expected
         assert world.cycle.verify().bad == []
+
+
+@pytest.mark.in_turn(1)
+@pytest.mark.parametrize("delete", [True, False])
+def test_a_copy_from_before_that_is_put_back_is_named(prepared: States, delete: bool) -> None:
+    """Whether originals were deleted, so that receipts of deletes name it, or wait."""
+    case = online(shared())
+    assert case.policy.archive is not None
+    archive = case.policy.archive.model_copy(update={"delete": delete})
+    case = replace(case, policy=case.policy.model_copy(update={"archive": archive}))
+    cycle = prepared(case, Cycle.run)
+    copies = cycle.database.get_collection("archive", codec_options=RAW)
+    before = {bson.decode(it.raw)["_id"]: it for it in copies.find()}
+    cycle.erase(SERIES)
+    assert cycle.verify().bad == []
+    changed = {it["_id"] for it in cycle.database["archive"].find()} ^ before.keys()
+    changed |= {it for it, raw in before.items() if copies.find_one({"_id": it}) not in (None, raw)}
+    assert len(changed) > 20
+    for it in changed:
+        copies.replace_one({"_id": it}, before[it], upsert=True)
+    found = {json.loads(it.place.partition("_id ")[2]) for it in cycle.verify().bad if "_id" in it.place}
+    assert found == changed
+    cycle.erase(SERIES)
+    assert cycle.verify().bad == []
