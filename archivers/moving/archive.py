@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
+import numpy as np
 from pymongo.database import Database
 
 from bucketwise.archivers.context import (
@@ -26,6 +27,7 @@ from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipts import MERGING, Receipts, live_of
 from bucketwise.archivers.run import NO_SPANS, Archiver, ArchiveRun, RolledUp, always
 from bucketwise.archivers.writes import MAX_BUCKETS
+from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange, as_date, as_text
 from bucketwise.buckets.rules import Due
 from bucketwise.config.errors import BucketwiseError, HaltedError
@@ -40,14 +42,31 @@ Document = dict[str, Any]
 def delete_limit(run: ArchiveRun, spans: Sequence[Due]) -> DeleteLimit | None:
     """Returns how many of the buckets that end in these stretches the run would delete, and how many it may;
     None where the policy sets no limit, or deletes nothing. Buckets that will stay for reasons other than
-    pins and known quarantine are counted as well."""
+    pins and known quarantine are counted as well. Where that is too many, and rules may keep some that a
+    query finds, these are read, and only those that are due count."""
     written, name = run.archive.max_delete, run.policy.collection
     if written is None or run.kept:
         return None
     due = run.source.count_due(spans) - _staying(run, spans)
     if run.archive.grace:  # a later run deletes what this one copies
         due = min(due, _copied(run))
-    return DeleteLimit(name, written, due, run.source.count())
+    limit = DeleteLimit(name, written, due, run.source.count())
+    if limit.is_exceeded and any(it.also for it in spans):
+        limit = replace(limit, due=min(due, _due_by_rules(run, spans)))
+    return limit
+
+
+def _due_by_rules(run: ArchiveRun, spans: Sequence[Due]) -> int:
+    """Returns how many of the buckets that a query finds in these stretches are due by the rules of all their
+    series, and are not pinned."""
+    count = 0
+    for it in spans:
+        for batch in run.source.ending(it.start, it.end, it.also):
+            run.check()
+            decoded = decode(batch, run.policy)
+            due = decoded.units[run.is_due(decoded)]
+            count += len(np.setdiff1d(due, list(run.pins.of(batch))))
+    return count
 
 
 def _staying(run: ArchiveRun, spans: Sequence[Due]) -> int:

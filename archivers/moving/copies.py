@@ -72,6 +72,7 @@ class KnownCopies:
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
         self._receipts = work.receipts
+        self.not_met = dict[str, Positions]()  # of copies whose originals no run has deleted, by commit
 
     @property
     def _may_stay(self) -> bool:
@@ -80,7 +81,7 @@ class KnownCopies:
 
     def held(self, batch: Batch, commits: Sequence[str]) -> KnownBuckets:
         """Returns which buckets of a batch these commits are known to hold. Only commits of which nothing in
-        the batch has changed are used. Reports the buckets as staying."""
+        the batch has changed are used. Reports the buckets as staying. Notes which copies were not met."""
         held = KnownBuckets(np.zeros(len(batch), dtype=np.bool_), set())
         if not self._may_stay or not commits:
             return held
@@ -92,7 +93,10 @@ class KnownCopies:
                 continue
             mine = mine or _Fingerprints.of(self._work, batch)
             same = np.isin(copies.buckets, mine.buckets)
-            if self._is_as_it_was(copies, same, live_of(receipt, receipt["buckets"]), mine):
+            live = live_of(receipt, receipt["buckets"])
+            if self._is_as_it_was(copies, same, live, mine):
+                missed = np.flatnonzero(live & ~same)
+                self.not_met[name] = np.intersect1d(missed, self.not_met.get(name, missed))
                 self._work.report.leave(int(same.sum()), waits)
                 held.buckets[:] |= np.isin(mine.buckets, copies.buckets[same])
                 held.commits.add(name)

@@ -22,7 +22,7 @@ from bucketwise.archivers.recovering.recovery import Recovery
 from bucketwise.archivers.run import ArchiveRun, DryRun
 from bucketwise.archivers.versions.history import OfflineHistories
 from bucketwise.archivers.versions.superseded import still_live
-from bucketwise.archivers.writes import chunks, same_id, units
+from bucketwise.archivers.writes import chunks, compare_all, same_id, units
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import BucketSet, decode
@@ -119,7 +119,7 @@ class OfflineRun:
     def _moved_from(self, batch: Batch, earlier: set[str]) -> list[Manifest]:
         """Returns other commits that hold live copies of these buckets: where one has moved in time, both
         copies would count once it is deleted, by a run or by somebody else. Where nothing is deleted, all
-        commits have live copies, and they are not looked at."""
+        commits have live copies: `finish` looks at those that the run has met."""
         if self._work.kept or not len(batch):
             return []
         names, others = {same_id(raw_id) for raw_id in batch.main.raw_ids}, earlier | self._made
@@ -216,8 +216,32 @@ class OfflineRun:
         self._settle_copies(self._copies.max_pending)
 
     def finish(self) -> None:
-        """Commits, and deletes where it may, what is still being copied."""
+        """Commits, and deletes where it may, what is still being copied. Where nothing is deleted, looks what
+        has become of originals that this run has not met beside others of their commit."""
         self._settle_copies(0)
+        if self._work.kept and not self._work.measured:
+            for name, missed in self._known.not_met.items():
+                self._work.check()
+                receipt = self._receipts.get(name) if len(missed) else None
+                commit = commit_of(receipt) if receipt and receipt.get("state") == "open" else None
+                if commit is not None:
+                    self._settle_missed(self._archive.manifest(commit), missed)
+
+    def _settle_missed(self, manifest: Manifest, missed: Positions) -> None:
+        """Takes copies of buckets out of a commit that have moved elsewhere: they would count as well once
+        somebody has deleted these. Records those that somebody has deleted: their copies count."""
+        moved, gone, spans = list[int](), list[int](), list[tuple[int, int]]()
+        for held in self._archive.buckets_at(manifest, missed):
+            found = compare_all(self._work.database, self._work.policy, held.batch)
+            moved += held.positions[found.changed].tolist()
+            gone += held.positions[found.gone].tolist()
+            decoded = decode(held.batch.take(found.gone), manifest.archived_policy)
+            spans += [(first, last + 1) for first, last in decoded.spans().tolist()]
+        if gone and all(self._work.rolled_up(*it, force=True) for it in Spans(spans).spans):
+            self._registry.note_gone(manifest, gone)
+            self._known.forget(manifest)
+        if moved:
+            self._amend(manifest, moved)
 
     def close(self) -> None:
         """Stops copies that are under way, and frees what they hold."""

@@ -206,3 +206,37 @@ def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
             while settled <= number and data.draw(st.booleans()):
                 waiting.settle(stay=stay[settled])
                 settled += 1
+
+
+@pytest.mark.in_turn(1)
+@pytest.mark.parametrize("days", [100, 900], ids=["due", "not due yet"])
+def test_one_that_moves_where_nothing_is_deleted_counts_once(
+    database: Database[Document], file_store: Store, days: int
+) -> None:
+    """Also once somebody else has deleted it, and others that stayed where they were."""
+    base = samples("dates")
+    documents = [bucket(f"a{i}", DAY0 + i * HOUR, DAY0 + (i + 0.5) * HOUR) for i in range(6)]
+    case = Case(base.name, base.policy, [encode(it) for it in documents], []).with_archive(delete=False)
+    cycle = Cycle(database, case, file_store).load()
+    cycle.run()
+    (receipt,) = database["bucketwise_receipts"].find({"kind": "offline"})
+    source = database[case.policy.collection]
+    elsewhere = bucket("a1", DAY0 + days * DAY, DAY0 + days * DAY + HOUR)
+    source.replace_one({"_id": "a1"}, elsewhere)
+    source.delete_one({"_id": "a2"})
+    now = LATER + 400 * DAY
+    for _ in range(2):
+        cycle.run(now)
+    (state,) = database["bucketwise_receipts"].find(
+        {"kind": "offline", "state": "open", "days": receipt["days"]}
+    )
+    assert state["buckets"] == 5 and state["live"] != receipt["live"]
+    source.delete_one({"_id": "a1"})
+    for _ in range(2):
+        cycle.run(now)
+    held = [bson.decode(it) for it in cycle.archived()]
+    assert Counter(it["_id"] for it in held)["a1"] == (1 if days == 100 else 0)
+    assert {it["_id"] for it in held} >= {"a0", "a2", "a3", "a4", "a5"}
+    before = list(database["bucketwise_receipts"].find())
+    cycle.run(now)
+    assert list(database["bucketwise_receipts"].find()) == before  # what has gone is looked at once

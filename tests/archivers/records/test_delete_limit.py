@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+import bson
 import pytest
+from bson.binary import Binary
 from pymongo.database import Database
 
 from bucketwise.config.amounts import at_most
 from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Rule
 from bucketwise.config.tables import Store
-from tests.archivers.builders import DAY0, LATER, MINUTE, Case, deletable, insert, timeseries
+from tests.archivers.builders import DAY0, LATER, MINUTE, Case, deletable, encode, insert, timeseries
 from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.reading.test_readings import ticks
 
@@ -72,6 +77,37 @@ def test_what_was_put_back_by_hand_is_limited(database: Database[Document], file
         assert len(cycle.live()) == 20
     cycle.case = case.with_archive(max_delete=20)
     assert cycle.run(LATER + 2 * GRACE).deleted == 20
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_what_a_rule_keeps_is_not_counted_though_a_query_finds_it(
+    database: Database[Document], file_store: Store, is_inside: bool
+) -> None:
+    """MongoDB can't tell whether a glob matches a UUID, nor which of its series keeps a bucket longest."""
+    rule = Rule(match={"symbol": ("0*",)}, after=timedelta(days=1))
+    names = [UUID(int=1), *(UUID(int=it << 124) for it in range(1, 10))]  # 00…1; others begin otherwise
+    if is_inside:
+        shape: Document = {
+            "model": "samples", "series_fields": ("samples.*.symbol",), "value_fields": ("p",),
+            "samples_field": "samples", "sample_time_field": "d", "start_field": "d", "end_field": "d",
+            "time_field": None,
+        }  # fmt: skip
+        documents = [
+            {"_id": i, "d": DAY0, "samples": [{"symbol": it, "d": DAY0, "p": 1.0} for it in ("0", str(i))]}
+            for i in range(10)
+        ]
+    else:
+        shape = {}
+        documents = [
+            {"_id": i, "symbol": Binary.from_uuid(it), "d": DAY0, "p": 1.0} for i, it in enumerate(names)
+        ]
+    case = ticks([{"symbol": "X", "d": DAY0}], rules=(rule,), **shape)
+    case = replace(case, documents=[encode(it) for it in documents])
+    cycle = Cycle(database, case.with_archive(max_delete=1, after=timedelta(days=36_500)), file_store).load()
+    planned = cycle.run(dry_run=True).limit
+    assert planned is not None and planned.due == 1
+    assert cycle.run().deleted == 1
+    assert [bson.decode(it)["_id"] for it in cycle.live()] == list(range(1, 10))
 
 
 @pytest.mark.in_turn(1)
