@@ -224,7 +224,7 @@ def insert_raw(
     if raw := [_raw(it) for i, it in enumerate(documents) if i not in filled]:
         target.insert_many(raw, ordered=False, session=session)
     if filled:
-        absent = {"$nor": [{}]}  # an upsert that matches nothing is an insert
+        absent: Document = {"$nor": [{}]}  # an upsert that matches nothing is an insert
         named = ({"$and": [ids_query([documents.raw_id(i)]), absent]} for i in filled)
         made = [
             UpdateOne(it, _set_to(documents[i]), upsert=True) for it, i in zip(named, filled, strict=True)

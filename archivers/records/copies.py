@@ -226,7 +226,7 @@ class CopyReceipts:
         mine = {"_id.policy": self._receipts.policy, "kind": GONE}
         fields = {"digests": 1, "sequence": 1}
         for it in self._receipts.collection.find(mine, fields, session=self._session).sort("_id"):
-            found |= dict.fromkeys(cut(it["digests"]), it["sequence"])
+            found.update((digest, int(it["sequence"])) for digest in cut(it["digests"]))
         return found
 
     def _said(self, batch: Batch, names: Collection[bytes], kinds: Sequence[str]) -> dict[bytes, _Said]:

@@ -137,7 +137,7 @@ def test_a_copy_from_before_that_is_put_back_is_named(prepared: States, delete: 
     archive = case.policy.archive.model_copy(update={"delete": delete})
     case = replace(case, policy=case.policy.model_copy(update={"archive": archive}))
     cycle = prepared(case, Cycle.run)
-    copies = cycle.database.get_collection("archive", codec_options=RAW)
+    copies: Any = cycle.database.get_collection("archive", codec_options=RAW)
     before = {bson.decode(it.raw)["_id"]: it for it in copies.find()}
     cycle.erase(SERIES)
     assert cycle.verify().bad == []
