@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
@@ -17,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from bucketwise.config import deprecated, times
 from bucketwise.config.checks.locations import (
+    check_classes_of_copies,
     check_mongodb,
     check_object_lock,
     check_storage_class,
@@ -325,8 +327,8 @@ def _neutral_value(annotation: Any) -> Any:
         return None
     if get_origin(annotation) is Literal:
         return get_args(annotation)[0]
-    if annotation is int:
-        return 1
+    if annotation in (int, timedelta):
+        return annotation(1)
     return () if get_origin(annotation) is tuple else ""
 
 
@@ -361,6 +363,7 @@ def settings_in(
     if settings.store is not None:
         check_store(settings.store, report)
         check_object_lock(settings.store, report)
+        check_classes_of_copies(settings.store, report)
     check_work(settings.work, report)
     check_notify(settings.notify, report)
     check_drill(settings, report)

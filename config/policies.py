@@ -114,6 +114,18 @@ class Compact(Table):
     delay: Duration = timedelta(hours=1)  # what was replaced stays for so long
 
 
+class StorageClass(Table):
+    """A table `archive.storage_classes`: a storage class of S3, and how old the readings of a commit are
+    when its parts move there."""
+
+    after: PositiveDuration
+    named: str = Field(alias="class")
+
+
+#: Storage classes whose objects have to be thawed before a read.
+COLD = ("GLACIER", "DEEP_ARCHIVE")
+
+
 class Archive(Table):
     """The table `archive` of a policy: what expires when, where it goes, and how fast it is deleted."""
 
@@ -125,8 +137,20 @@ class Archive(Table):
     max_delete: Limit = None  # buckets that one run may delete; None: any number
     batch: Batch = None  # None: buckets go as they expire
     storage_class: str | None = None  # of parts in S3; None: the store's own
+    storage_classes: List[StorageClass] = ()  # to which they move as they grow old
     compact: Compact = Compact()
     move_receipts: DayOrForever = timedelta(days=90)  # of deletes, into the store; None: never
+
+    @property
+    def first_class(self) -> str | None:
+        """Returns the class that parts are put with: never a cold one, since they are read back."""
+        return None if self.storage_class in COLD else self.storage_class
+
+    @property
+    def moves(self) -> dict[str, timedelta]:
+        """Returns the classes to which parts move, and how old their readings are then, in that order."""
+        at_once = {self.storage_class: timedelta(0)} if self.storage_class in COLD else {}
+        return at_once | {it.named: it.after for it in self.storage_classes}
 
 
 class ArchiveCollections(NamedTuple):

@@ -70,6 +70,7 @@ class StoreCopy(StorePlace):
     name: CopyName
     required: bool = True  # a commit counts once it is there as well
     lag: Lag = None  # one that is not required is late when it is further behind; None: never
+    storage_class: str | None = None  # of parts in it; None: as policies say
 
 
 class Store(StorePlace):

@@ -53,6 +53,7 @@ GROUPS = {
     },
     "Keep, bring back and remove": {
         "restore": Entry("restore.verb", "Bring archived buckets back."),
+        "thaw": Entry("thaw", "Make parts in a cold storage class readable."),
         "hold": Entry("hold.verb", "Keep readings from being destroyed."),
         "erase": Entry("erase", "Erase a series for good."),
         "adopt": Entry("adopt", "Take archives over that belong to another database or lineage."),

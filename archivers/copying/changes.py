@@ -108,7 +108,7 @@ def attributes(context: ArchiveContext, key: str) -> dict[str, Any]:
     is_part = key.startswith(f"{name}/data/")
     is_locked = is_part or key.startswith((f"{name}/meta/buckets/", f"{name}/meta/manifests/"))
     return {
-        "storage_class": archive.storage_class if archive is not None and is_part else None,
+        "storage_class": archive.first_class if archive is not None and is_part else None,
         "locked_from": context.now if is_locked else None,
     }
 

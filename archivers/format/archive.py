@@ -37,6 +37,7 @@ from bucketwise.archivers.format.writing import (
     check_readable,
     decoding,
     fetch,
+    thawable,
 )
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
@@ -156,7 +157,7 @@ class OfflineArchive(ArchivedCommits):
         Takes a set once the one before is written and verified. Touches nothing but the store, so that a
         thread may do it. `check`: see `CommitWriter`."""
         archive = self.policy.archive
-        storage_class = archive.storage_class if archive is not None else None
+        storage_class = archive.first_class if archive is not None else None
         writer = CommitWriter(self.store, types, maker, check, replaces, storage_class)
         for buckets in bucket_sets:
             written, batch = writer.write(buckets), buckets.batch
@@ -228,7 +229,8 @@ class OfflineArchive(ArchivedCommits):
         key = section_key(section)
         if (recent := self._recent.sections.get(key)) is not None:
             return recent
-        read_back = self._read_back(_files(manifest, number), manifest.archived_policy)
+        with thawable(self.policy, manifest):
+            read_back = self._read_back(_files(manifest, number), manifest.archived_policy)
         with decoding(self.store, section.buckets_file):
             batch = unpack(*read_back, section.documents_bytes)
         if batch.digest != section.documents_sha256:
@@ -244,7 +246,8 @@ class OfflineArchive(ArchivedCommits):
 
         values = manifest.archived_policy.value_names
         for part in parts:
-            data = self._part(part)
+            with thawable(self.policy, manifest):
+                data = self._part(part)
             with decoding(self.store, part):
                 keys = self.store.file_keys(part.key)
                 yield from parquet.read_rows(data, manifest.series_types, values, row_filter, keys)
@@ -258,7 +261,8 @@ class OfflineArchive(ArchivedCommits):
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
         """Returns whether a commit of one section, read back from the store, holds exactly this batch. Raises
         DamagedError where a file is missing, or differs from the manifest."""
-        read_back = self._read_back(_files(manifest, 0), manifest.archived_policy)
+        with thawable(self.policy, manifest):
+            read_back = self._read_back(_files(manifest, 0), manifest.archived_policy)
         return manifest.documents_sha256 == batch.digest and unpacks_to(*read_back, batch)
 
     def _read_back(self, section: Written, policy: Policy) -> tuple[Readings, list[PackedGroup]]:

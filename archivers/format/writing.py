@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import NamedTuple, Self
 
@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, Origin, Part, Section, StoredFile
 from bucketwise.archivers.format.names import buckets_key, commit_name, day, part_key
 from bucketwise.archivers.format.series import HeldSeries, are_exact
-from bucketwise.archivers.stores.base import Corrupt, FileKeys, NotFound, ObjectStore
+from bucketwise.archivers.stores.base import Cold, Corrupt, FileKeys, NotFound, ObjectStore
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
-from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms, later
 from bucketwise.buckets.packing import MalformedError, Packed, pack
 from bucketwise.buckets.phases import phase
 from bucketwise.config.models import layout_of
+from bucketwise.config.policies import Policy
 
 
 def stored(key: str, data: bytes) -> StoredFile:
@@ -80,6 +81,31 @@ def damage_at(place: str) -> Iterator[None]:
         raise DamagedError("part-missing", place, "the file is missing, though a manifest names it") from None
     except Corrupt as error:
         raise DamagedError("part-differs", place, error.reason) from None
+
+
+_DAY = timedelta(days=1)
+
+
+class ColdCommit(Cold):
+    """Parts of a commit have to be thawed before they can be read."""
+
+    def __init__(self, error: Cold, policy: str, manifest: Manifest) -> None:
+        self.manifest = manifest
+        days = f"--since {manifest.first:%Y-%m-%d} --until {later(manifest.last, _DAY):%Y-%m-%d}"
+        remedy = f"Thaw it, then run again: `bucketwise thaw -p {policy} {days}`."
+        what = f"commit {manifest.commit}: {error.reason}"
+        super().__init__(error.operation, error.place, what, remedy)
+
+
+@contextmanager
+def thawable(policy: Policy, manifest: Manifest) -> Iterator[None]:
+    """Raises ColdCommit where something of a commit has to be thawed: it says how."""
+    try:
+        yield
+    except ColdCommit:
+        raise
+    except Cold as error:
+        raise ColdCommit(error, policy.name, manifest) from None
 
 
 @contextmanager

@@ -125,7 +125,7 @@ _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
     "first_day", "committed", "compacted", "drilled", "buckets", "readings", "bytes", "documents_bytes",
     "kin", "copied", "known",
-    "replaced_at", "tombstone", "ended",
+    "replaced_at", "tombstone", "ended", "next_move", "stored",
 )  # fmt: skip
 #: Binary data among `_id`s stays as it is: it may claim to be a UUID, and be of any length.
 AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
@@ -164,6 +164,12 @@ class Receipts:
         """Creates the index that finds commits by the rule that keeps them longest."""
         keys = [(it, ASCENDING) for it in ("_id.policy", "kind", "rules.of", "rules.longest", "last")]
         self.collection.create_indexes([IndexModel(keys)])
+
+    def prepare_moves(self) -> None:
+        """Creates the index that finds commits whose parts may have to move to another storage class."""
+        keys = [("_id.policy", ASCENDING), ("next_move", ASCENDING)]
+        partial = {"next_move": {"$exists": True}}
+        self.collection.create_indexes([IndexModel(keys, partialFilterExpression=partial)])
 
     def identity(self, name: str) -> Document:
         """Returns the `_id` of the receipt of that name."""

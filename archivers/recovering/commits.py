@@ -306,10 +306,12 @@ class CommitRegistry:
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
         """Returns the facts of a receipt. Where the store keeps object versions, they include those of the
-        files of a commit that was just made, which stay in the receipt when the commit is dropped."""
+        files of a commit that was just made, which stay in the receipt when the commit is dropped.
+        `next_move`: no later than that, its parts may have to move to another storage class."""
         known = self._archive.versions.get(manifest.commit, {})
         versions = [{"key": key, "version": version} for key, version in known.items()]
-        return {**facts_of(manifest), "at": self._work.now, **({"versions": versions} if versions else {})}
+        at = {"at": self._work.now, "next_move": manifest.last}
+        return {**facts_of(manifest), **at, **({"versions": versions} if versions else {})}
 
 
 def _lifted(replaced: Sequence[Document]) -> Document:

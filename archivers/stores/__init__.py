@@ -23,7 +23,7 @@ def open_store(settings: Store, journal: Journal | None = None) -> EncryptedStor
     store = _opened(settings, "store.url")
     if settings.copies:
         opened = ((it, _opened(it, f"store.copies {it.name}, url")) for it in settings.copies)
-        copies = [Copy(it.name, place, it.required) for it, place in opened]
+        copies = [Copy(it.name, place, it.required, it.storage_class) for it, place in opened]
         store = CopiedStore(store, copies, NoJournal() if journal is None else journal)
     return EncryptedStore(store, partial(EncryptionKeys.of, settings))
 

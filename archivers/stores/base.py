@@ -83,6 +83,10 @@ class Corrupt(StoreError):
     exit_code = 5
 
 
+class Cold(StoreError):
+    """The object is in a storage class from which it has to be thawed before it can be read."""
+
+
 class Denied(StoreError):
     """The credentials lack a right."""
 
@@ -137,7 +141,8 @@ class ObjectStore(Protocol):
 
     @property
     def requests(self) -> Requests:
-        """Returns the requests so far: put, get, head, list, delete; of a directory also clean."""
+        """Returns the requests so far: put, get, head, list, delete; in S3 also copy and thaw, of a
+        directory clean."""
 
     def check_there(self) -> None:
         """Raises Missing where the store is a directory that does not exist. Asks no server."""

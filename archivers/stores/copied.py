@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bucketwise.archivers.stores.base import (
     AlreadyExists,
+    Cold,
     Corrupt,
     Missing,
     NotFound,
@@ -32,6 +33,7 @@ from bucketwise.archivers.stores.base import (
     Versioning,
 )
 from bucketwise.archivers.stores.encrypted import EncryptedStore
+from bucketwise.config.policies import COLD
 
 T = TypeVar("T")
 #: Reads from a copy that are told one by one; all are counted.
@@ -69,11 +71,19 @@ class NoJournal:
 
 
 class Copy(NamedTuple):
-    """A copy of a store. `required`: nothing counts before it is there as well."""
+    """A copy of a store. `required`: nothing counts before it is there as well. `storage_class`: of parts in
+    it; None: as the policy says."""
 
     name: str
     store: ObjectStore
     required: bool
+    storage_class: str | None = None
+
+    def class_of(self, key: str, asked: str | None) -> str | None:
+        """Returns the class with which an object is put: never a cold one, since it is read back."""
+        is_part = key.partition("/")[2].startswith("data/")
+        named = self.storage_class if is_part and self.storage_class is not None else asked
+        return None if named in COLD else named
 
 
 class FromCopy(NamedTuple):
@@ -183,7 +193,7 @@ class CopiedStore:
 
     def get_sound(self, key: str, is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
         """Returns the bytes of an object that must be there: those of a copy where the first store's are
-        missing or not sound. If no copy has better ones, as `get_bytes`."""
+        missing or not sound, or have to be thawed. If no copy has better ones, as `get_bytes`."""
         failure: StoreError | None = None
         data = b""
         try:
@@ -191,7 +201,7 @@ class CopiedStore:
             if is_sound(data):
                 return data
             reason = "its bytes are not those that were written"
-        except (NotFound, Corrupt) as error:
+        except (NotFound, Corrupt, Cold) as error:
             failure, reason = error, error.reason
         for copy in self.copies:
             try:
@@ -199,7 +209,8 @@ class CopiedStore:
             except StoreError:
                 continue
             if is_sound(found) and not self.journal.waits(copy.name, key):
-                self.reads.add(FromCopy(key, copy.name, reason))
+                if not isinstance(failure, Cold):
+                    self.reads.add(FromCopy(key, copy.name, reason))
                 return found
         if failure is not None:
             raise failure
@@ -279,7 +290,7 @@ class CopiedStore:
         if self._lost is None:
             try:
                 return read(self.first)
-            except (NotFound, Corrupt):
+            except (NotFound, Corrupt, Cold):
                 raise
             except StoreError as error:
                 if not self.required:
@@ -288,7 +299,7 @@ class CopiedStore:
         for copy in self.required:
             try:
                 found = read(copy.store)
-            except (NotFound, Corrupt):
+            except (NotFound, Corrupt, Cold):
                 raise
             except StoreError:
                 continue
@@ -319,7 +330,8 @@ def put_compared(
     """Writes an object into a copy, reads it back and compares it. Raises StoreError, which names the copy;
     Corrupt where it is not what was written."""
     with naming(copy):
-        copy.store.put_bytes(key, data, storage_class=storage_class, locked_from=locked_from)
+        named = copy.class_of(key, storage_class)
+        copy.store.put_bytes(key, data, storage_class=named, locked_from=locked_from)
         if copy.store.get_bytes(key) != data:
             raise Corrupt("put", f"{copy.store.url}/{key}", "read back, it is not what was written")
 
@@ -330,5 +342,5 @@ def naming(copy: Copy) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        kind = type(error) if isinstance(error, Corrupt | Missing | NotFound) else StoreError
+        kind = type(error) if isinstance(error, Cold | Corrupt | Missing | NotFound) else StoreError
         raise kind(error.operation, error.place, f"copy {copy.name}: {error.reason}", error.remedy) from error

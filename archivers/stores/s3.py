@@ -13,26 +13,12 @@ from urllib.parse import urlsplit
 
 from boto3.session import Session
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    CredentialRetrievalError,
-    EndpointConnectionError,
-    FlexibleChecksumError,
-    HTTPClientError,
-    IncompleteReadError,
-    NoCredentialsError,
-    ParamValidationError,
-    PartialCredentialsError,
-    ReadTimeoutError,
-    SSLError,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
 from bucketwise.archivers.stores.base import (
     AlreadyExists,
+    Cold,
     Corrupt,
-    Denied,
     NotFound,
     ObjectStore,
     OlderVersions,
@@ -48,6 +34,17 @@ from bucketwise.archivers.stores.base import (
     checked_key,
     probe_store,
 )
+from bucketwise.archivers.stores.classes import Standing, Tier
+from bucketwise.archivers.stores.s3_errors import (
+    FAILURES,
+    THAW,
+    http_status,
+    is_definite,
+    is_unsupported,
+    may_still_happen,
+    store_error,
+)
+from bucketwise.config.policies import COLD
 from bucketwise.config.tables import ObjectLock, StorePlace
 
 _RIGHTS = Rights("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
@@ -57,30 +54,11 @@ _OPERATIONS = {
     "HeadObject": "head",
     "ListObjectsV2": "list",
     "DeleteObjects": "delete",
+    "CopyObject": "copy",
+    "RestoreObject": "thaw",
 }
+_UNDER_WAY = "RestoreAlreadyInProgress"
 _DELETE_BATCH = 1000  # what S3 takes in one request
-
-
-_FAILURES = (BotoCoreError, ClientError)
-
-_CREDENTIALS = "Give boto3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role."
-_ENDPOINT = "Look at store.endpoint_url, store.region and the network, then run again."
-_AGAIN = "It is safe to run again."
-_REMEDIES = {
-    "NoSuchBucket": "Create the bucket, or correct store.url.",
-    "InvalidBucketName": "Correct store.url.",
-    "InvalidAccessKeyId": _CREDENTIALS,
-    "SignatureDoesNotMatch": "The secret key does not match the access key. " + _CREDENTIALS,
-    "ExpiredToken": "Get new credentials, then run again.",
-    "InvalidToken": "Get new credentials, then run again.",
-    "RequestTimeTooSkewed": "Set this machine's clock.",
-    "PermanentRedirect": "Set store.region to the bucket's region.",
-    "AuthorizationHeaderMalformed": "Set store.region to the bucket's region.",
-    "InvalidStorageClass": "Set archive.storage_class to one that this store has, or leave it out.",
-    "NotImplemented": "This server can't do that. If archive.storage_class is set, leave it out.",
-    "SlowDown": "The store asks for fewer requests. Run again later.",
-}
-_DENIED = {"AccessDenied", "AllAccessDisabled", "Forbidden", "403", "401"}
 
 
 class RetryLimits(NamedTuple):
@@ -175,8 +153,8 @@ class S3Store(PlainStore):
             options["IfNoneMatch"] = "*"
         try:
             self._client.put_object(**self._where(key), Body=data, **options)
-        except _FAILURES as error:
-            if "IfNoneMatch" in options and _is_unsupported(error):
+        except FAILURES as error:
+            if "IfNoneMatch" in options and is_unsupported(error):
                 self._knows_conditions = False
                 self.put_bytes(
                     key, data, if_absent=True, storage_class=storage_class, locked_from=locked_from
@@ -192,13 +170,13 @@ class S3Store(PlainStore):
                 self.requests.count_retry()
             try:
                 reply = self._client.get_object(**self._where(key))
-            except _FAILURES as error:  # after all retries
+            except FAILURES as error:  # after all retries
                 raise self._error("get", key, error) from error
             check_size(reply.get("ContentLength", size), size, f"{self.url}/{key}")
             try:
                 data: bytes = reply["Body"].read()
                 return data
-            except _FAILURES as error:
+            except FAILURES as error:
                 if attempt == self._attempts:
                     raise self._error("get", key, error) from error
         raise AssertionError("unreachable")
@@ -207,8 +185,8 @@ class S3Store(PlainStore):
         """Returns what is known of an object; None where there is none."""
         try:
             found = self._client.head_object(**self._where(key))
-        except _FAILURES as error:
-            if _http_status(error) == 404:
+        except FAILURES as error:
+            if http_status(error) == 404:
                 return None
             raise self._error("look at", key, error) from error
         version = found.get("VersionId")
@@ -221,13 +199,86 @@ class S3Store(PlainStore):
         place = f"{self.url}/{key}"
         try:
             found = self._client.head_object(**self._where(key), ChecksumMode="ENABLED")
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._error("look at", key, error) from error
         check_size(found["ContentLength"], size, place)
         if (kept := found.get("ChecksumSHA256")) is None:
             check_bytes(self.get_bytes(key, size), sha256, place)
         elif kept != _in_base64(sha256):
             raise Corrupt("check", place, "it was replaced: the store has another SHA-256 of it")
+
+    def move(self, key: str, size: int, sha256: str, storage_class: str) -> bool:
+        """Copies the object onto itself, unless it is in that class: three requests, or one. The copy is
+        held against the SHA-256 that the server has computed of it, or against the MD5 that is its ETag."""
+        place = f"{self.url}/{key}"
+        before = self._told(key)
+        check_size(before["ContentLength"], size, place)
+        kept = self._sum_of(key, before, sha256)
+        if before.get("StorageClass", "STANDARD") == storage_class:
+            return False
+        if not _standing(before).is_readable:
+            raise Cold("move", place, f"it is in {before['StorageClass']}", THAW)
+        where = self._where(key)
+        options: dict[str, Any] = {"StorageClass": storage_class, "ChecksumAlgorithm": "SHA256"}
+        options["CopySourceIfMatch"] = before["ETag"]
+        for name in ("ObjectLockMode", "ObjectLockRetainUntilDate"):
+            options |= {name: before[name]} if name in before else {}
+        try:
+            self._client.copy_object(**where, CopySource=where, **options)
+        except FAILURES as error:
+            raise self._error("move", key, error) from error
+        after = self._told(key)
+        check_size(after["ContentLength"], size, place)
+        if self._kept(after) not in kept:
+            raise Corrupt("move", place, "the copy has another checksum than the object that was copied")
+        if after.get("StorageClass", "STANDARD") != storage_class:
+            what = f"the server has left it in {after.get('StorageClass', 'STANDARD')}"
+            raise StoreError("move", place, what, "Leave out the storage classes that this server ignores.")
+        return True
+
+    def _told(self, key: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = self._client.head_object(**self._where(key), ChecksumMode="ENABLED")
+        except FAILURES as error:
+            raise self._error("look at", key, error) from error
+        return found
+
+    @staticmethod
+    def _kept(told: dict[str, Any]) -> str | None:
+        """Returns the checksum of a whole object, as the server tells it; None where it tells none."""
+        found: str | None = told.get("ChecksumSHA256") or told.get("ETag")
+        return found
+
+    def _sum_of(self, key: str, told: dict[str, Any], sha256: str) -> set[str]:
+        """Returns the checksums of which a copy of an object must have one. Reads an object of which the
+        server keeps no SHA-256. Raises Corrupt where it is not what was put there, and StoreError where
+        nothing would tell of the copy."""
+        place, kept = f"{self.url}/{key}", told.get("ChecksumSHA256")
+        if kept is not None:
+            if kept != _in_base64(sha256):
+                raise Corrupt("move", place, "it was replaced: the store has another SHA-256 of it")
+            return {kept}
+        data = self.get_bytes(key, told["ContentLength"])
+        check_bytes(data, sha256, place)
+        tag = f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+        if told.get("ETag") != tag:
+            what = "the server tells no checksum of it, with which a copy could be compared"
+            raise StoreError("move", place, what, "Leave out the storage classes for this server.")
+        return {tag, _in_base64(sha256)}
+
+    def standing(self, key: str) -> Standing:
+        """Returns how an object lies, by one request."""
+        return _standing(self._told(key))
+
+    def thaw(self, key: str, days: int, tier: Tier) -> None:
+        """Asks for an object to be readable for so many days, unless that is under way."""
+        request: dict[str, Any] = {"Days": days, "GlacierJobParameters": {"Tier": tier.capitalize()}}
+        try:
+            self._client.restore_object(**self._where(key), RestoreRequest=request)
+        except FAILURES as error:
+            if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") == _UNDER_WAY:
+                return
+            raise self._error("thaw", key, error) from error
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""
@@ -243,7 +294,7 @@ class S3Store(PlainStore):
                 if not item["Key"].endswith("/")  # a folder that a console made
                 and item["Key"] > self._prefix + after  # some servers that speak S3 ignore StartAfter
             ]
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._error("list", prefix, error) from error
         # S3 lists in the order of keys; not every server that speaks S3 does.
         yield from sorted(found, key=lambda item: item.key)
@@ -257,7 +308,7 @@ class S3Store(PlainStore):
                 reply = self._client.delete_objects(
                     Bucket=self._bucket, Delete={"Objects": names, "Quiet": True}
                 )
-            except _FAILURES as error:
+            except FAILURES as error:
                 raise self._error("delete", batch[0], error) from error
             refused = [item for item in reply.get("Errors", ()) if item.get("Code") != "NoSuchKey"]
             if refused:
@@ -270,7 +321,7 @@ class S3Store(PlainStore):
         try:
             status = self._client.get_bucket_versioning(Bucket=self._bucket).get("Status")
             return Versioning(status == "Enabled", self._has_locks(), lock)
-        except _FAILURES:  # a server without versions, or credentials without the right to ask
+        except FAILURES:  # a server without versions, or credentials without the right to ask
             return Versioning(has_locks=None, lock=lock)
 
     def older_versions(self, prefix: str) -> OlderVersions:
@@ -283,8 +334,8 @@ class S3Store(PlainStore):
             pages = self._client.get_paginator("list_object_versions").paginate(**where)
             old = [it for page in pages for it in page.get("Versions", ()) if not it["IsLatest"]]
             ends = [self._locked_until(it) for it in old] if old and self._has_locks() else []
-        except _FAILURES as error:
-            if _is_unsupported(error):
+        except FAILURES as error:
+            if is_unsupported(error):
                 return OlderVersions()
             raise self._error("list the versions below", prefix, error) from error
         return OlderVersions(len(old), max((it for it in ends if it is not None), default=None))
@@ -292,8 +343,8 @@ class S3Store(PlainStore):
     def _has_locks(self) -> bool:
         try:
             self._client.get_object_lock_configuration(Bucket=self._bucket)
-        except _FAILURES as error:
-            if _http_status(error) == 404:
+        except FAILURES as error:
+            if http_status(error) == 404:
                 return False
             raise
         return True
@@ -327,13 +378,13 @@ class S3Store(PlainStore):
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key, self.url)}
 
     def _error(self, operation: str, key: str, error: Exception) -> StoreError:
-        return _store_error(operation, f"{self.url}/{key}", error)
+        return store_error(operation, f"{self.url}/{key}", error)
 
     def _resolve_put(self, key: str, error: Exception, data: bytes) -> None:
         """Finds out after a failed put whether it took effect. Returns if it did; otherwise raises the error
         that applies."""
         failed = self._error("put", key, error)
-        if _is_definite(error):
+        if is_definite(error):
             raise failed from error
         try:
             if self._holds(key, data):
@@ -342,7 +393,7 @@ class S3Store(PlainStore):
             reason = f"{failed.reason}. Reading it back failed too: {unread}"
             remedy = "Whether it was written is unknown. It is safe to run again."
             raise OutcomeUnknown("put", failed.place, reason, remedy) from error
-        if _may_still_happen(error):
+        if may_still_happen(error):
             remedy = "It is not there yet, and may come. It is safe to run again."
             raise OutcomeUnknown("put", failed.place, failed.reason, remedy) from error
         raise failed from error
@@ -356,11 +407,18 @@ class S3Store(PlainStore):
     def _refuses_overwrite(self, key: str) -> bool:
         try:
             self._client.put_object(**self._where(key), Body=b"overwritten", IfNoneMatch="*")
-        except _FAILURES as error:
-            if _is_unsupported(error) or _http_status(error) == 412:
-                return _http_status(error) == 412
+        except FAILURES as error:
+            if is_unsupported(error) or http_status(error) == 412:
+                return http_status(error) == 412
             raise self._error("put", key, error) from error
         return False
+
+
+def _standing(told: dict[str, Any]) -> Standing:
+    """Returns how an object lies, by what the server tells of it."""
+    named, thawed = told.get("StorageClass", "STANDARD"), told.get("Restore", "")
+    is_thawing = 'ongoing-request="true"' in thawed
+    return Standing(named, named not in COLD or bool(thawed and not is_thawing), is_thawing)
 
 
 def _in_base64(sha256: str) -> str:
@@ -372,77 +430,3 @@ def _without_body_if_refused(response_dict: dict[str, Any], **_: object) -> None
     fails."""
     if response_dict["status_code"] >= 300 and not isinstance(response_dict["body"], bytes):
         response_dict["body"] = b""
-
-
-def _http_status(error: Exception) -> int | None:
-    """Returns the status with which the server answered, or None where it did not answer."""
-    if not isinstance(error, ClientError):
-        return None
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return int(status) if status is not None else None
-
-
-def _is_definite(error: Exception) -> bool:
-    """Returns whether the request certainly had no effect: its first attempt was refused.
-
-    A later refusal does not show that: earlier attempts may have taken effect, and their replies been
-    lost."""
-    status = _http_status(error)
-    if status is None or not isinstance(error, ClientError):
-        return _is_unsendable(error) or isinstance(
-            error, ParamValidationError | NoCredentialsError | PartialCredentialsError
-        )
-    return 400 <= status < 500 and not error.response["ResponseMetadata"].get("RetryAttempts", 0)
-
-
-def _may_still_happen(error: Exception) -> bool:
-    """Returns whether the server may still carry the request out, since it, or a gateway before it, was too
-    slow to answer."""
-    return isinstance(error, ReadTimeoutError) or _http_status(error) == 504
-
-
-def _store_error(operation: str, place: str, error: Exception) -> StoreError:
-    """Returns the store error for an error of boto3."""
-    if isinstance(error, ClientError):
-        return _refusal(operation, place, error)
-    if _is_unsendable(error):  # its text quotes the session token
-        return StoreError(operation, place, "the credentials hold a line break, or the like", _CREDENTIALS)
-    reason = str(error)
-    if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return StoreError(operation, place, "no credentials were found", _CREDENTIALS)
-    if isinstance(error, CredentialRetrievalError):  # its text may quote what a helper program printed
-        return StoreError(operation, place, "the credentials could not be fetched", _CREDENTIALS)
-    if isinstance(error, EndpointConnectionError | ConnectTimeoutError | SSLError):
-        return StoreError(operation, place, reason, _ENDPOINT)
-    if isinstance(error, IncompleteReadError):
-        return StoreError(operation, place, f"the reply was truncated: {reason}", _AGAIN)
-    if isinstance(error, FlexibleChecksumError):
-        return Corrupt(operation, place, reason, _AGAIN)
-    if isinstance(error, ParamValidationError):
-        return StoreError(operation, place, " ".join(reason.split()), "Correct store.url.")
-    return StoreError(operation, place, reason or type(error).__name__, _AGAIN)
-
-
-def _is_unsendable(error: Exception) -> bool:
-    """Returns whether something of ours could not be put into the request's headers."""
-    return isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), ValueError)
-
-
-def _refusal(operation: str, place: str, error: ClientError) -> StoreError:
-    found = error.response.get("Error", {})
-    code, status = str(found.get("Code", "")), _http_status(error)
-    reason = f"{code}: {found.get('Message') or 'the server says no more'}"[:300]
-    if code in _REMEDIES:
-        return StoreError(operation, place, reason, _REMEDIES[code])
-    if code in _DENIED:
-        return Denied(operation, place, reason, "Grant these credentials that right.")
-    if status == 412:
-        return AlreadyExists(operation, place, "it already exists")
-    if code in ("NoSuchKey", "404"):
-        return NotFound(operation, place, "no such object")
-    return StoreError(operation, place, reason, _AGAIN if status and status >= 500 else "")
-
-
-def _is_unsupported(error: Exception) -> bool:
-    """Returns whether the server does not know the request."""
-    return _http_status(error) == 501

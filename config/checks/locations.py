@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr
@@ -16,7 +17,7 @@ from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from bucketwise.config.checks.names import database_fault
-from bucketwise.config.policies import Policy
+from bucketwise.config.policies import COLD, Archive, Policy
 from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
 from bucketwise.config.tables import MongoDB, Store, StoreCopy, StorePlace
 
@@ -40,6 +41,7 @@ class StoreKind:
     root_fault: Fault | None = None
     has_locks: bool = False
     classes: Sequence[str] = ()  # storage classes whose objects can be read at once, whatever it costs
+    cold_classes: Sequence[str] = ()  # whose objects have to be thawed before a read
     refused_classes: Mapping[str, Fault] = field(default_factory=dict)  # an archive can't rest on them
 
 
@@ -56,10 +58,6 @@ def _host_fault(name: str, is_rooted: bool) -> Fault | None:
     return Fault("a file:// URL must be absolute", 'write three slashes: "file:///var/lib/bucketwise"')
 
 
-_THAW = Fault(
-    "its objects must be restored before a read, and each copy is read back before the original is deleted",
-    'write "GLACIER_IR", whose objects can be read immediately',
-)
 S3 = StoreKind(
     scheme="s3",
     name="an S3 bucket",
@@ -67,9 +65,8 @@ S3 = StoreKind(
     place_fault=_bucket_fault,
     has_locks=True,
     classes=("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"),
+    cold_classes=COLD,
     refused_classes={
-        "GLACIER": _THAW,
-        "DEEP_ARCHIVE": _THAW,
         "REDUCED_REDUNDANCY": Fault(
             "it loses one object in ten thousand a year, and an archive is the only copy",
             'write "STANDARD_IA", or leave it out',
@@ -133,26 +130,70 @@ def check_object_lock(store: Store, report: ProblemReport) -> None:
 
 
 def check_storage_class(policy: Policy, store: Store | None, report: ProblemReport) -> None:
-    """Reports a storage class that parts can't have: unknown, unsuitable, or of a store without any."""
-    if policy.archive is None or policy.archive.storage_class is None:
+    """Reports storage classes that parts can't have: unknown, unsuitable, of a store without any, or in an
+    order in which they can't follow one another."""
+    if policy.archive is None:
         return
     at: Key = ("policies", policy.name, "archive")
-    key, named = (*at, "storage_class"), policy.archive.storage_class
+    tables = policy.archive.storage_classes
+    named = {(*at, "storage_classes", str(n), "class"): it.named for n, it in enumerate(tables, start=1)}
+    if policy.archive.storage_class is not None:
+        named = {(*at, "storage_class"): policy.archive.storage_class, **named}
     kind = None if store is None else kind_of(store.url)
-    if not policy.has_parts:
-        fault = Fault("it is for parts in S3, and only an offline archive has any", "remove it")
-        report.add(key, fault, rests_on=[(*at, "to")])
-    elif kind is not None and not kind.classes:
-        fault = Fault(f"{kind.name} has no storage classes", "remove it, or archive to an s3:// store")
-        report.add(key, fault, rests_on=[("store", "url")])
+    for key, name in named.items():
+        if not policy.has_parts:
+            fault = Fault("it is for parts in S3, and only an offline archive has any", "remove it")
+            report.add(key, fault, rests_on=[(*at, "to")])
+        elif kind is not None and not kind.classes:
+            fault = Fault(f"{kind.name} has no storage classes", "remove it, or archive to an s3:// store")
+            report.add(key, fault, rests_on=[("store", "url")])
+        _check_class(name, kind, key, report)
+    _check_moves(policy.archive, at, report)
+
+
+def check_classes_of_copies(store: Store, report: ProblemReport) -> None:
+    """Reports storage classes that parts in a copy of a store can't have."""
+    for at, place in places_of(store):
+        if isinstance(place, StoreCopy) and place.storage_class is not None:
+            kind, key = kind_of(place.url), (*at, "storage_class")
+            if kind is not None and not kind.classes:
+                fault = Fault(f"{kind.name} has no storage classes", "remove it, or have the copy in S3")
+                report.add(key, fault, rests_on=[(*at, "url")])
+            _check_class(place.storage_class, kind, key, report)
+
+
+def _check_class(name: str, kind: StoreKind | None, key: Key, report: ProblemReport) -> None:
     known = kind if kind is not None and kind.classes else S3
-    if named in known.refused_classes:
-        report.add(key, known.refused_classes[named])
-    elif named not in known.classes:
-        near = nearest(named, known.classes)
-        choices = " or ".join(f'"{it}"' for it in known.classes)
-        remedy = f'did you mean "{near}"? It may be {choices}' if near else f"write {choices}"
+    choices = (*known.classes, *known.cold_classes)
+    if name in known.refused_classes:
+        report.add(key, known.refused_classes[name])
+    elif name not in choices:
+        near, shown = nearest(name, choices), " or ".join(f'"{it}"' for it in choices)
+        remedy = f'did you mean "{near}"? It may be {shown}' if near else f"write {shown}"
         report.add(key, Fault("it is not a storage class", remedy))
+
+
+def _check_moves(archive: Archive, at: Key, report: ProblemReport) -> None:
+    """Reports classes to which parts can't move: out of a cold one, to one twice, or earlier than to the
+    class before it; and a move of parts whose originals are never deleted."""
+    before = [("storage_class", archive.storage_class, timedelta(0))] if archive.storage_class else []
+    for number, it in enumerate(archive.storage_classes, start=1):
+        key = (*at, "storage_classes", str(number))
+        if cold := next((name for _, name, _ in before if name in COLD), None):
+            message = f"parts would leave {cold}, where they have to be thawed before they can be copied"
+            fault = Fault(message, f"let {cold} be the last class, or leave it out")
+            report.add((*key, "class"), fault)
+        elif any(it.named == name for _, name, _ in before):
+            fault = Fault(f"parts are in {it.named} by then", "name each class once")
+            report.add((*key, "class"), fault)
+        if before and it.after <= before[-1][2]:
+            message = f"{before[-1][0]} comes at the same time or later"
+            report.add((*key, "after"), Fault(message, "write the classes in the order of their ages"))
+        before.append((f"storage_classes.{number}", it.named, it.after))
+    if archive.moves and not archive.delete:
+        name = "storage_classes" if archive.storage_classes else "storage_class"
+        message = "parts move once their originals are deleted, and delete = false keeps these"
+        report.add((*at, name), Fault(message, "remove it"), rests_on=[(*at, "delete")])
 
 
 SHORTEST_KEY = 32

@@ -310,7 +310,7 @@ class Runner:
                 body = step.done_so_far(turn)
                 raise
             finally:
-                if body is not None:
+                if body:  # else there is nothing to tell
                     result.body.update(body if len(self.steps) == 1 else {step.name: body})
             result.exit_code = worst_exit_code([result.exit_code, done.exit_code])
 

@@ -36,7 +36,7 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
 from bucketwise.jobs.plan.estimate import ESTIMATE
 from bucketwise.jobs.plan.outcomes import PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
-from bucketwise.jobs.run.verb import RUN, run_tables
+from bucketwise.jobs.run.verb import run_tables, steps_of
 
 Body = dict[str, Any]
 
@@ -385,7 +385,8 @@ def plan(call: Call, *, against: Against = None) -> Report:
             raise UsageError("--against: it takes neither --workers nor --executor")
         return _compare(call, against)
     open_executor = call.open_executor()
-    results = perform(call, [*RUN, ESTIMATE], RunOptions(dry_run=True, open_executor=open_executor))
+    steps = [*steps_of(call.settings), ESTIMATE]
+    results = perform(call, steps, RunOptions(dry_run=True, open_executor=open_executor))
     for it in results:
         if "estimate" in it.body:
             it.body["estimate"] = it.body["estimate"]["pace"].estimate(it.body)

@@ -20,7 +20,7 @@ from bucketwise.jobs.core import lease, ledger
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import AllowLarge, Job
 from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Follower
+from bucketwise.jobs.core.turn import Follower, Step
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import run_closing
@@ -29,6 +29,7 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes, table_of
 from bucketwise.jobs.publish.verb import published
 from bucketwise.jobs.rollup import ROLLUP, levels_in, missing_lines, rollup_table, unreadable_lines
+from bucketwise.jobs.run.classes import CLASSES, class_lines
 from bucketwise.jobs.run.expiry import ARCHIVE_EXPIRY, EXPIRY
 from bucketwise.jobs.stats import WORTH
 from bucketwise.rollups import progress
@@ -57,7 +58,7 @@ def run(
     options = RunOptions(
         open_executor=open_executor, allow_large=allow_large, followers=followers, is_profiled=profile
     )
-    results = perform(call, RUN, options)
+    results = perform(call, steps_of(call.settings), options)
     tables = [*run_tables(results), *_profile_tables(results), *notes(results), *run_closing(results)]
     return Report(call.command, call.now, results, tables)
 
@@ -72,6 +73,14 @@ def followers_of(settings: Settings) -> tuple[Follower, ...]:
 RUN = (ROLLUP, ARCHIVE, COMPACT, ARCHIVE_EXPIRY, EXPIRY)
 
 
+def steps_of(settings: Settings) -> tuple[Step, ...]:
+    """Returns the steps of a run. Where parts move to other storage classes, they do so last: what goes for
+    good does not move before."""
+    classes = [it.storage_class for it in settings.store.copies] if settings.store else []
+    moves = any(it.archive is not None and it.archive.moves for it in settings.policies.values())
+    return (*RUN, CLASSES) if moves or any(classes) else RUN
+
+
 def run_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `run` prints."""
     levels = levels_in(result.body.get("expiry", {}) for result in results)
@@ -84,6 +93,7 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         *missing_lines(results),
         *unreadable_lines(results),
         *archive_expiry_lines(results),
+        *class_lines(results),
         *_expiry_lines(results),
         *leftover_lines(results),
         *fit_lines(results),

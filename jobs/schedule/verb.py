@@ -29,7 +29,7 @@ from bucketwise.jobs.core.turn import Step
 from bucketwise.jobs.drill import drill_step
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.run.verb import RUN, followers_of
+from bucketwise.jobs.run.verb import followers_of, steps_of
 from bucketwise.jobs.schedule.board import Board, pages
 from bucketwise.jobs.schedule.scheduler import Service, Task
 from bucketwise.jobs.schedule.server import Hosts, in_url, served
@@ -167,7 +167,7 @@ class _Runners:
     is_measured: bool
 
     def run(self, now: datetime) -> Runner:
-        return self._runner(now, SCHEDULED, RUN, self.options)
+        return self._runner(now, SCHEDULED, steps_of(self.call.settings), self.options)
 
     def drill(self, now: datetime) -> Runner:
         step = drill_step(self.call.settings.drill.days, now.toordinal())

@@ -2070,11 +2070,32 @@ def _class(id: str, named: str, *fragments: str, url: str = "s3://acme-archive/x
     return BadConfig(id, text, ("policies.ticks.archive.storage_class", *fragments))
 
 
-STORAGE_CLASSES = [
-    _class("class-glacier", '"GLACIER"', 'value: "GLACIER"', "must be restored", "read back", '"GLACIER_IR"'),
-    _class(
-        "class-deep-archive", '"DEEP_ARCHIVE"', "its objects must be restored before a read", '"GLACIER_IR"'
+def _moves(id: str, said: str, *fragments: str) -> BadConfig:
+    table = "[policies.ticks.retain]"
+    text = changed((_URL, "s3://acme-archive/x"), (table, f"{said}\n\n{table}"))
+    return BadConfig(id, text, ("policies.ticks.archive.storage_classes", *fragments))
+
+
+def _to(*classes: str) -> str:
+    head = "[[policies.ticks.archive.storage_classes]]"
+    tables = (it.split() for it in classes)
+    return "\n".join(f'{head}\nafter = "{after}"\nclass = "{named}"' for after, named in tables)
+
+
+_MOVES = [
+    _moves(
+        "move-out-of-cold",
+        _to("90d GLACIER", "1y DEEP_ARCHIVE"),
+        ".2.class",
+        "leave GLACIER",
+        "be the last class",
     ),
+    _moves("move-earlier", _to("90d STANDARD_IA", "60d GLACIER"), ".2.after", "in the order of their ages"),
+    _moves("move-twice", _to("90d STANDARD_IA", "1y STANDARD_IA"), ".2.class", "name each class once"),
+    _moves("move-unknown", _to("90d ICE"), ".1.class", 'value: "ICE"', "it is not a storage class"),
+    _moves("move-at-once", _to("0d GLACIER"), ".1.after"),
+]
+STORAGE_CLASSES = [
     _class("class-reduced", '"REDUCED_REDUNDANCY"', "the only copy", 'write "STANDARD_IA"'),
     _class("class-misspelt", '"STANDARD-IA"', "it is not a storage class", 'did you mean "STANDARD_IA"?'),
     _class("class-unknown", '"cold"', 'value: "cold"', "it is not a storage class", 'write "STANDARD" or'),
@@ -2086,6 +2107,7 @@ STORAGE_CLASSES = [
         "remove it, or archive to an s3:// store",
         url=_URL,
     ),
+    *_MOVES,
     bad(
         "class-online",
         _IOT_ARCHIVE,

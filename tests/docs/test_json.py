@@ -155,6 +155,7 @@ BEFORE: dict[str, tuple[tuple[Step, ...], list[str]]] = {
     "receipts": (("run",), []),
     "sign": ((), []),
     "restore": (("run",), ["--to", "ticks_restored"]),
+    "thaw": (("run",), _DAY),
     "unpin": (("run", "restore -p ticks --to ticks"), []),
     "hold": ((), _HOLD),
     "undelete": ((_bury,), []),

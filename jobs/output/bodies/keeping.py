@@ -9,6 +9,23 @@ from typing_extensions import TypedDict
 from bucketwise.jobs.output.bodies.common import Finding, Fit, Hold, Instant
 
 
+class Thaw(TypedDict):
+    """Tells what a thaw has asked for, in parts: `asked` now, `waiting` since an earlier call, `ready` to be
+    read. `ready_at`: when the last of them can be, at the latest; null where all can. `classes`: cold parts,
+    by class; `bytes`: of these."""
+
+    asked: int
+    waiting: int
+    ready: int
+    parts: int
+    commits: int
+    bytes: int
+    ready_at: Instant | None
+    days: int
+    tier: str
+    classes: dict[str, int]
+
+
 class Restore(TypedDict):
     """Tells what came back; with `--dry-run`, what would."""
 

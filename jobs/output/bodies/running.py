@@ -157,6 +157,18 @@ class ArchiveExpiry(TypedDict):
     live: int
 
 
+class Classes(TypedDict):
+    """Tells which parts moved to another storage class. `bytes`: in each store where they moved; a plan does
+    not count copies. `waiting`: commits that are due, and wait for a copy of the store. `to`: parts, by
+    class."""
+
+    commits: int
+    parts: int
+    bytes: int
+    waiting: int
+    to: dict[str, int]
+
+
 class Profile(TypedDict):
     """Seconds, with `run --profile`: of the policy's steps, and of the phases of its work, in all threads of
     the process."""
@@ -173,6 +185,7 @@ class Run(TypedDict):
     compact: NotRequired[Compact]
     archive_expiry: NotRequired[ArchiveExpiry]
     expiry: NotRequired[dict[str, Any]]
+    classes: NotRequired[Classes]
     worth: NotRequired[Worth | None]
     lake: NotRequired[Lake]
     copies: NotRequired[dict[str, Any]]

@@ -152,6 +152,7 @@ VERBS: list[tuple[str, ...]] = [
     ("coverage",),
     ("explain", "--at", RANGE[1]),
     ("readings", "-p", "ticks", *RANGE, "-o", "out.csv"), ("restore", "-p", "ticks", "--to", "ticks"),
+    ("thaw", "-p", "ticks", *RANGE),
     ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "why", "--confirm", "ticks"),
     ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"), ("undelete",),
     ("adopt", "--reason", "why"), ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",),

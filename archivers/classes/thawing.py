@@ -1,0 +1,124 @@
+"""Thaws parts, so that they can be read for some days."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from bucketwise.archivers.classes.schedule import Place, places_of
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.manifest import Manifest, Part
+from bucketwise.archivers.format.writing import damage_at
+from bucketwise.archivers.stores.classes import THAW_HOURS, ClassedStore, Standing, Tier
+from bucketwise.buckets.fields.times import TimeRange, later
+from bucketwise.config.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ThawOptions:
+    """What to thaw: the commits that touch a range, for how many days, and how soon."""
+
+    within: TimeRange
+    days: int
+    tier: Tier = "standard"
+
+
+@dataclass
+class ThawReport:
+    """Counts parts: how many there are, of which commits; how many were asked for now, wait since an earlier
+    call, and can be read. `ready_at`: when S3 will have thawed the last of them, at the latest; None where
+    all can be read. `classes`: the cold ones, by class, and `bytes` of these."""
+
+    commits: int = 0
+    parts: int = 0
+    asked: int = 0
+    waiting: int = 0
+    ready: int = 0
+    bytes: int = 0
+    ready_at: datetime | None = None
+    classes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_ready(self) -> bool:
+        """Returns whether all parts can be read."""
+        return self.ready == self.parts
+
+
+def thaw(context: ArchiveContext, options: ThawOptions, *, asks: bool = True) -> ThawReport:
+    """Asks for the cold parts of all commits that touch the range, unless one of the store's copies can give
+    them now. Returns how they lie. `asks`: without it, nothing is asked for. Raises UsageError where the
+    class does not know the tier, DamagedError where a part is missing, and StoreError."""
+    report = ThawReport()
+    if not context.has_parts:
+        return report
+    places = list(places_of(context))
+    within = options.within
+    manifests = context.offline().manifests(within.start_ms, within.end_ms)
+    for number, manifest in enumerate(manifests, start=1):
+        report.commits += 1
+        for part in manifest.parts:
+            context.check()
+            _thaw(part, places, options, report, asks=asks)
+        context.progress("parts that can be read", report.ready, number / len(manifests))
+    if report.asked or report.waiting:
+        hours = max(THAW_HOURS[it].get(options.tier, 0) for it in report.classes)
+        report.ready_at = later(context.now, timedelta(hours=hours))
+    return report
+
+
+def cold_parts(context: ArchiveContext, manifests: Iterable[Manifest]) -> Iterator[tuple[Manifest, Part]]:
+    """Yields the parts of these commits that no place can give now. Asks for each part."""
+    places = list(places_of(context))
+    for manifest in manifests:
+        for part in manifest.parts:
+            context.check()
+            if not _readable(part, places)[1]:
+                yield manifest, part
+
+
+def _readable(part: Part, places: list[Place]) -> tuple[Standing | None, bool]:
+    """Returns how the first store has a part; None where that has no classes; and whether it, or else a copy,
+    can give it now."""
+    first, *copies = places
+    if not isinstance(first.store, ClassedStore):
+        return None, True
+    with damage_at(f"{first.store.url}/{part.key}"):
+        found = first.store.standing(part.key)
+    return found, found.is_readable or any(_gives(it, part) for it in copies)
+
+
+def _gives(copy: Place, part: Part) -> bool:
+    if isinstance(copy.store, ClassedStore):
+        return copy.store.standing(part.key).is_readable
+    return copy.store.head(part.key) is not None
+
+
+def _thaw(part: Part, places: list[Place], options: ThawOptions, report: ThawReport, *, asks: bool) -> None:
+    found, is_readable = _readable(part, places)
+    report.parts += 1
+    if found is not None and found.storage_class in THAW_HOURS:
+        report.classes[found.storage_class] += 1
+        report.bytes += part.bytes
+    if is_readable:
+        report.ready += 1
+        return
+    assert found is not None
+    if found.is_thawing:
+        report.waiting += 1
+    elif asks:
+        _ask(part, places[0], found, options)
+        report.asked += 1
+    else:
+        report.waiting += 1
+
+
+def _ask(part: Part, first: Place, found: Standing, options: ThawOptions) -> None:
+    known = THAW_HOURS.get(found.storage_class, {})
+    if options.tier not in known:
+        raise UsageError(
+            f"--tier {options.tier}: class {found.storage_class} has no such tier: write {' or '.join(known)}"
+        )
+    assert isinstance(first.store, ClassedStore)
+    first.store.thaw(part.key, options.days, options.tier)

@@ -1,0 +1,58 @@
+"""Cold storage classes through the command line: parts move once their originals are gone, are thawed, and
+are read again."""
+
+from __future__ import annotations
+
+from tests.jobs.cold.chilled import AFTER_180, DAY_AFTER, GLACIER, Chilled
+from tests.jobs.place import MINUTES
+
+RANGE = ("-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01")
+
+
+def test_parts_move_once_originals_are_deleted_and_compaction_has_looked_at_them(chilled: Chilled) -> None:
+    chilled.write_config(GLACIER)
+    ran = chilled("run", "--json")
+    assert ran.code == 0, ran
+    assert chilled.place.database.ticks.count_documents({}) == 0
+    assert "classes" not in ran.policy("ticks")
+    assert chilled.classes() == {"data": {"STANDARD"}, "meta": {"STANDARD"}}
+    would = chilled("plan", "--json", now=DAY_AFTER).policy("ticks")
+    ran = chilled("run", "--json", now=DAY_AFTER)
+    assert ran.code == 0, ran
+    told = ran.policy("ticks")["classes"]
+    assert (told["commits"], told["parts"], told["to"]) == (1, 1, {"GLACIER": 1})
+    assert told["bytes"] > 0
+    assert chilled.classes() == {"data": {"GLACIER"}, "meta": {"STANDARD"}}
+    assert "classes" not in chilled("run", "--json", now=DAY_AFTER).policy("ticks")
+    (commit,) = chilled("commits", "-p", "ticks", "--full", "--json").policy("ticks")["commits"]
+    assert commit["storage_class"] == "GLACIER"
+    assert would.get("classes") is None  # as before compaction has looked at them
+
+
+def test_cold_parts_are_thawed_and_read(chilled: Chilled) -> None:
+    chilled.write_config(AFTER_180)
+    chilled("run")
+    assert "classes" not in chilled("run", "--json", now=DAY_AFTER).policy("ticks")
+    assert "classes" in chilled("run", "--json", now="2018-12-28T00:00:00Z").policy("ticks")
+    assert chilled.classes()["data"] == {"DEEP_ARCHIVE"}
+    back = ("restore", "-p", "ticks", "--to", "back")
+    ran = chilled(*back, "--json")
+    command = "bucketwise thaw -p ticks --since 2018-06-30 --until 2018-07-01"
+    assert ran.code == 1, ran
+    assert command in ran.json["policies"][0]["error"]
+    assert chilled.place.database.back.count_documents({}) == 0
+    for verb in (("readings", *RANGE), ("query", "SELECT count(*) FROM ticks", "--json")):
+        ran = chilled(*verb)
+        assert (ran.code, command in ran.err + ran.out) == (1, True), ran
+        assert "Traceback" not in ran.err
+    ran = chilled("thaw", *RANGE, "--json")
+    told = ran.policy("ticks")
+    assert (ran.code, told["asked"], told["ready"]) == (3, 1, 0), ran
+    assert told["ready_at"] == "2018-09-01T12:00:00Z"
+    told = chilled("thaw", *RANGE, "--json").policy("ticks")
+    assert (told["asked"], told["waiting"], told["ready"]) == (0, 1, 0)
+    ran = chilled("thaw", *RANGE, "--json")
+    told = ran.policy("ticks")
+    assert (ran.code, told["asked"], told["ready"], told["ready_at"]) == (0, 0, 1, None), ran
+    assert chilled(*back).code == 0
+    assert chilled.place.database.back.count_documents({}) == MINUTES
