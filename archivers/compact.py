@@ -24,7 +24,7 @@ from bucketwise.archivers.moving.copies import KnownCopies
 from bucketwise.archivers.moving.offline import OfflineRun
 from bucketwise.archivers.moving.sweep import MAX_BYTES, MAX_READINGS
 from bucketwise.archivers.records.pins import CommitDays
-from bucketwise.archivers.records.receipts import commit_of, record_fault
+from bucketwise.archivers.records.receipts import commit_of, is_cold, record_fault
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.buckets.bson.raw import Batch
@@ -232,7 +232,7 @@ class _Compactor:
         return self._known_days.to_compact(first, last, self.options.quiet_since)
 
     def _day(self, day: int) -> list[CommitInfo]:
-        found = [(commit_of(it), it) for it in self._known_days.commits_of(day)]
+        found = [(commit_of(it), it) for it in self._known_days.commits_of(day) if not is_cold(it)]
         policy = self.context.policy
         return [CommitInfo.of(commit, it, policy) for commit, it in found if commit is not None]
 

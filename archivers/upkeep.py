@@ -11,11 +11,12 @@ from functools import cached_property
 
 from bucketwise.archivers.context import ArchiveContext, Connections, LocalExecutor, offline_archive
 from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.writing import ColdCommit
 from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
 from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
-from bucketwise.archivers.records.receipts import Receipts
-from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange, as_date
+from bucketwise.archivers.records.receipts import IS_COLD, Receipts
+from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange, as_date, as_ms
 from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError
@@ -64,6 +65,11 @@ def _read(
     may."""
     try:
         found = read(source, ArchivedHalf(archived.batches, archived.restored), policy, request, unions)
+    except ColdCommit as error:
+        if not request.leaves_unreadable:
+            raise
+        archived.take_read()
+        return SliceStates({}, unreadable=str(error))
     except DamagedError as error:
         if not request.leaves_unreadable or policy.duplicates == "keep":
             raise
@@ -130,8 +136,10 @@ def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> R
 
 def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequence[Span]) -> RollupReport:
     """Returns what a roll-up of all due windows would write. Writes nothing. In the spans `unread`
-    (milliseconds) nothing is read, and summaries are taken to be right."""
-    reader = slice_reader(context, archived)
+    (milliseconds), and where commits are cold, nothing is read, and summaries are taken to be right."""
+    reader, receipts = slice_reader(context, archived), context.receipts
+    cold = receipts.collection.find({**receipts.is_current, **IS_COLD}, {"first": 1, "last": 1})
+    unread = [*unread, *((as_ms(it["first"]), as_ms(it["last"]) + 1) for it in cold)]
     return roll_up(
         replace(context, guard=dry_run_guard),
         RollupOptions(whole=True, trusted_spans=unread, dry_run=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -18,7 +18,7 @@ from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.output.tables import instant, job_table
 
 Body = dict[str, Any]
 
@@ -39,12 +39,16 @@ def _verify(turn: Turn) -> StepResult:
     report, bad = verify_everywhere(turn.context, turn.within)
     damage = [pick(it, "code", "place", "message") for it in bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
+    if report.cold:
+        body["cold"] = [
+            {"commit": it.commit, "parts": it.parts, "proven_at": it.proven} for it in report.cold
+        ]
     return StepResult(body, HaltedError.exit_code if damage else 0)
 
 
 def _noted(body: Body) -> Body:
     """Returns the counts that the history of an archive tells."""
-    return {key: it for key, it in body.items() if key != "damage"}
+    return {key: it for key, it in body.items() if key not in ("damage", "cold")}
 
 
 VERIFY = Step("verify", _verify, preconditions=OF_READERS)
@@ -60,11 +64,17 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
     parts, readings = sums(results, "parts", "readings")
     told = f"{len(damage):,} bad" if damage else "all are as they were written"
     what = f"read {counted(parts, 'part')} with {counted(readings, 'reading')}; {told}"
-    return [
-        job_table(JOB, results),
-        *damage,
-        *closing(results, what if parts or damage else "nothing is archived"),
-    ]
+    cold = list(_cold_lines(results))
+    closed = closing(results, what if parts or damage or cold else "nothing is archived")
+    return [job_table(JOB, results), *damage, *cold, *closed]
+
+
+def _cold_lines(results: Sequence[Result]) -> Iterator[Text]:
+    for result in results:
+        if cold := result.body.get("cold"):
+            count, since = counted(len(cold), "cold commit"), instant(min(it["proven_at"] for it in cold))
+            told = "were not read; the store has their parts as they were put there"
+            yield Text(f"{result.policy}: {count} {told}. The oldest proof is of {since}")
 
 
 JOB = Job(

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.records.receipts import FIRST
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.archivers.stores.classes import ClassedStore
 from bucketwise.archivers.stores.copied import copies_of
@@ -16,9 +17,8 @@ from bucketwise.buckets.fields.times import later
 from bucketwise.config.policies import COLD
 from bucketwise.config.times import format_duration
 
-#: The classes in which the parts of a commit are, by the name of the copy; "first": of the first store.
+#: The classes in which the parts of a commit are, by the name of the place.
 Stored = Mapping[str, str]
-FIRST = "first"
 
 
 class Place(NamedTuple):
@@ -94,10 +94,3 @@ class Schedule:
 def schedule_of(context: ArchiveContext) -> Schedule:
     """Returns when the parts of a policy's archive move."""
     return Schedule(tuple(places_of(context)))
-
-
-def is_cold(receipt: Mapping[str, object]) -> bool:
-    """Returns whether the parts of a commit have to be thawed before the first store gives them, as its
-    receipt tells."""
-    stored = receipt.get("stored")
-    return isinstance(stored, Mapping) and stored.get(FIRST) in COLD

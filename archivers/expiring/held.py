@@ -9,6 +9,7 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.rule import RetentionRules
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
+from bucketwise.archivers.format.writing import ColdCommit
 from bucketwise.archivers.records.receipts import commit_of
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import as_date
@@ -40,7 +41,7 @@ def longest_held(archive: OfflineArchive, manifest: Manifest, rules: RetentionRu
         return 0
     try:
         return rules.longest(rules_held(archive, manifest, rules))
-    except DamagedError:
+    except (DamagedError, ColdCommit):
         return None
 
 
@@ -87,10 +88,14 @@ class CommitRules:
                 self._unrecorded[commit.name] = number
 
     def is_under(self, manifest: Manifest, number: int) -> bool:
-        """Returns whether this rule keeps a commit longest, by its documents: receipts are not trusted."""
+        """Returns whether this rule keeps a commit longest, by its documents: receipts are not trusted. Of a
+        cold one that can't be told: it stays until it is thawed."""
         if self.rules.is_single:
             return True
-        held = rules_held(self._archive, manifest, self.rules)
+        try:
+            held = rules_held(self._archive, manifest, self.rules)
+        except ColdCommit:
+            return False
         lengths = (self.rules.rules[it] for it in held)
         by = min((it.archived_by for it in lengths if it is not None), default=None)
         return self.rules.longest(held) == number and by is not None and manifest.newest.created <= by

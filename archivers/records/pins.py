@@ -20,13 +20,13 @@ from pymongo import ASCENDING, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from bucketwise.archivers.records.receipts import Receipts, reading, shaped
+from bucketwise.archivers.records.receipts import FIRST, Receipts, reading, shaped
 from bucketwise.archivers.writes import MAX_BUCKETS, name_of, same_id
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_ms, as_text
 from bucketwise.buckets.source import Source
-from bucketwise.config.policies import Policy
+from bucketwise.config.policies import COLD, Policy
 from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.context import majority
 
@@ -175,14 +175,16 @@ class CommitDays:
 
     def drilled(self, not_since: datetime | None = None) -> dict[int, datetime | None]:
         """Returns the UTC days on which current commits begin, each with its oldest drill; None where one of
-        its commits was never drilled. `not_since`: only of commits that were made before an instant, and not
+        its commits was never drilled. Days with cold commits are left out. `not_since`: only of commits that
+        were made before an instant, and not
         drilled since then."""
         query = self._receipts.is_current
         if not_since is not None:
             query |= {"committed": {"$lt": not_since}, "drilled": {"$not": {"$gte": not_since}}}
         oldest = {"$min": {"$ifNull": ["$drilled", bson.MinKey()]}}
-        group = {"$group": {"_id": "$first_day", "oldest": oldest}}
-        found = self._receipts.collection.aggregate([{"$match": query}, group])
+        cold = {"$max": {"$in": [f"$stored.{FIRST}", list(COLD)]}}
+        group = {"$group": {"_id": "$first_day", "oldest": oldest, "cold": cold}}
+        found = self._receipts.collection.aggregate([{"$match": query}, group, {"$match": {"cold": False}}])
         return {int(it["_id"]): it["oldest"] if isinstance(it["oldest"], datetime) else None for it in found}
 
     def note_drilled(self, names: Sequence[str], now: datetime) -> None:

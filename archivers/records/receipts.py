@@ -34,6 +34,7 @@ from bucketwise.archivers.format.names import Commit, commit_at
 from bucketwise.buckets.bson.raw import LOSSLESS, Docs, without_uuid
 from bucketwise.buckets.bson.types import DECODED
 from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import COLD
 from bucketwise.rollups.context import majority
 
 COLLECTION = "bucketwise_receipts"
@@ -131,6 +132,18 @@ _OF_COMMITS = (
 AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 #: Documents as dicts: for those that only the suite writes.
 CODEC = DECODED
+
+
+#: The name of the first store, by which receipts tell the storage class of a commit's parts there.
+FIRST = "first"
+#: The query for commits whose parts have to be thawed before the first store gives them.
+IS_COLD: Document = {f"stored.{FIRST}": {"$in": list(COLD)}}
+
+
+def is_cold(receipt: Mapping[str, Any]) -> bool:
+    """Returns whether the parts of a commit have to be thawed before the first store gives them, as its
+    receipt tells."""
+    return receipt.get("stored", {}).get(FIRST) in COLD
 
 
 class Receipts:

@@ -14,6 +14,7 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Checkpoint
 from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from bucketwise.archivers.format.names import Commit, day_number, owner_key
+from bucketwise.archivers.format.writing import ColdCommit
 from bucketwise.archivers.records.deletions import latest
 from bucketwise.archivers.records.heads import (
     HEADS,
@@ -40,6 +41,7 @@ from bucketwise.archivers.records.receipts import (
 from bucketwise.archivers.records.registry import Unregistered, unregistered
 from bucketwise.archivers.stores.base import Corrupt, NotFound
 from bucketwise.archivers.verifying.report import (
+    ColdPiece,
     Damage,
     IntactPiece,
     VerifiedRecords,
@@ -135,7 +137,7 @@ def unfounded_deletes(
         if nearest is not None and nearest < end:
             try:
                 yield from _unfounded_deletes(context, archive, archive.manifest(commit), deleted)
-            except (DamagedError, NotFound):
+            except (DamagedError, NotFound, ColdCommit):
                 continue  # which is reported
 
 
@@ -354,6 +356,9 @@ class _Verifier:
             manifest = self.archive.manifest(commit)
             self._check_record(manifest)
             self.inspect(manifest)
+        except ColdCommit:
+            self._note_cold(manifest)
+            return
         except (DamagedError, NotFound) as error:
             if not _is_dropped(self.context.receipts, self.archive, commit):
                 damage = error if isinstance(error, DamagedError) else _missing(self.archive, commit)
@@ -364,6 +369,18 @@ class _Verifier:
         self.report.readings += manifest.readings
         share = len(self.seen) / self.count if self.count else None
         self.context.progress(self.label, len(manifest.parts), share)
+
+    def _note_cold(self, manifest: Manifest) -> None:
+        """Has the store tell whether it has the files of a commit that can't be read now as they were put
+        there."""
+        try:
+            self.archive.check_stored(manifest)
+        except DamagedError as error:
+            self.report.add(error)
+            return
+        drilled = (self.context.receipts.get(manifest.commit) or {}).get("drilled")
+        proven = max(it for it in (manifest.created, drilled) if it is not None)
+        self.report.cold.append(ColdPiece(manifest.commit, len(manifest.parts), proven))
 
     def _check_record(self, manifest: Manifest) -> None:
         record = self.context.receipts.get(manifest.commit) or {}

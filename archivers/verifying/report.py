@@ -22,13 +22,23 @@ class Damage:
     message: str
 
 
+class ColdPiece(NamedTuple):
+    """A commit whose parts have to be thawed before they can be read. They have the sizes and checksums that
+    they should, by what the store tells. `proven`: when they were last read."""
+
+    commit: str
+    parts: int
+    proven: datetime
+
+
 @dataclass
 class VerifyReport:
-    """How much was verified, and what is damaged."""
+    """How much was verified, what is damaged, and what is cold and was not read."""
 
     parts: int = 0
     readings: int = 0
     bad: list[Damage] = field(default_factory=list)
+    cold: list[ColdPiece] = field(default_factory=list)
 
     def add(self, *errors: DamagedError) -> None:
         """Records damages, one for each place."""

@@ -17,13 +17,23 @@ class Damage(TypedDict):
     message: str
 
 
+class ColdCommit(TypedDict):
+    """A commit whose parts have to be thawed to be read. `proven_at`: when they were read last."""
+
+    commit: str
+    parts: int
+    proven_at: Instant
+
+
 class Verify(TypedDict):
-    """Tells what was read again. `bad`: how many parts, manifests or records are not as they must be."""
+    """Tells what was read again. `bad`: how many parts, manifests or records are not as they must be. `cold`:
+    what was not read, since it would have to be thawed."""
 
     parts: int
     readings: int
     bad: int
     damage: list[Damage]
+    cold: NotRequired[list[ColdCommit]]
 
 
 class DrilledDay(TypedDict):

@@ -45,6 +45,14 @@ def test_cold_parts_are_thawed_and_read(chilled: Chilled) -> None:
         ran = chilled(*verb)
         assert (ran.code, command in ran.err + ran.out) == (1, True), ran
         assert "Traceback" not in ran.err
+    ran = chilled("verify", "--json")
+    (cold,) = ran.policy("ticks")["cold"]
+    assert (ran.code, cold["parts"], cold["proven_at"]) == (0, 1, "2018-09-01T00:00:00Z"), ran
+    ran = chilled("drill", "-p", "ticks", "--json")
+    assert (ran.code, ran.policy("ticks")["days"]) == (0, 0), ran
+    ran = chilled("audit", "-p", "ticks", "--json", now="2018-12-28T00:00:00Z")
+    assert [it for it in ran.policy("ticks")["findings"] if it["severity"] == "error"] == [], ran
+    assert ran.code == 0
     ran = chilled("thaw", *RANGE, "--json")
     told = ran.policy("ticks")
     assert (ran.code, told["asked"], told["ready"]) == (3, 1, 0), ran
