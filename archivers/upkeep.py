@@ -139,12 +139,19 @@ def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequenc
     (milliseconds), and where commits are cold, nothing is read, and summaries are taken to be right."""
     reader, receipts = slice_reader(context, archived), context.receipts
     cold = receipts.collection.find({**receipts.is_current, **IS_COLD}, {"first": 1, "last": 1})
-    unread = [*unread, *((as_ms(it["first"]), as_ms(it["last"]) + 1) for it in cold)]
+    spans = [(as_ms(it["first"]), as_ms(it["last"]) + 1) for it in cold]
+    unread = [*unread, *_to_windows(context.policy, spans)]
     return roll_up(
         replace(context, guard=dry_run_guard),
         RollupOptions(whole=True, trusted_spans=unread, dry_run=True),
         Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest, restored=archived.restored),
     )
+
+
+def _to_windows(policy: Policy, spans: Sequence[Span]) -> Sequence[Span]:
+    """Returns the spans, widened to the days that they touch."""
+    levels = [level for level in levels_of(policy) if not level.is_long]
+    return widened(levels, spans).spans if levels and spans else spans
 
 
 class Upkeep:
@@ -214,6 +221,5 @@ class Upkeep:
     def _days(self, start_ms: int, end_ms: int) -> TimeRange:
         """Returns the range, widened to the days that it touches: these are then made of their hours, one of
         which may be the last that tells of its readings."""
-        levels = [level for level in levels_of(self._context.policy) if not level.is_long]
-        (start, end), *_ = widened(levels, [(start_ms, end_ms)]).spans if levels else [(start_ms, end_ms)]
+        (start, end), *_ = _to_windows(self._context.policy, [(start_ms, end_ms)])
         return TimeRange(as_date(max(start, FIRST_MS)), as_date(min(end, LAST_MS)))

@@ -18,7 +18,6 @@ from pydantic_core import ErrorDetails
 
 from bucketwise.config import deprecated, times
 from bucketwise.config.checks.locations import (
-    check_classes_of_copies,
     check_mongodb,
     check_object_lock,
     check_storage_class,
@@ -363,7 +362,6 @@ def settings_in(
     if settings.store is not None:
         check_store(settings.store, report)
         check_object_lock(settings.store, report)
-        check_classes_of_copies(settings.store, report)
     check_work(settings.work, report)
     check_notify(settings.notify, report)
     check_drill(settings, report)

@@ -151,7 +151,7 @@ def check_storage_class(policy: Policy, store: Store | None, report: ProblemRepo
     _check_moves(policy.archive, at, report)
 
 
-def check_classes_of_copies(store: Store, report: ProblemReport) -> None:
+def _check_classes(store: Store, report: ProblemReport) -> None:
     """Reports storage classes that parts in a copy of a store can't have."""
     for at, place in places_of(store):
         if isinstance(place, StoreCopy) and place.storage_class is not None:
@@ -226,6 +226,7 @@ def check_store(store: Store, report: ProblemReport) -> None:
         if place.endpoint_url is not None and (misplaced := _endpoint_fault(place.endpoint_url)):
             report.add((*at, "endpoint_url"), misplaced)
     _check_copies(store, report)
+    _check_classes(store, report)
     _check_keys("signing_key", store.signing_key, report)
     _check_keys("encryption_key", store.encryption_key, report)
     if store.key_command is not None and store.encryption_key:

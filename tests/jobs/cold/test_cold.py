@@ -51,6 +51,7 @@ def test_cold_parts_are_thawed_and_read(chilled: Chilled) -> None:
     ran = chilled("drill", "-p", "ticks", "--json")
     assert (ran.code, ran.policy("ticks")["days"]) == (0, 0), ran
     ran = chilled("audit", "-p", "ticks", "--json", now="2018-12-28T00:00:00Z")
+    assert ran.policy("ticks").get("error") is None
     assert [it for it in ran.policy("ticks")["findings"] if it["severity"] == "error"] == [], ran
     assert ran.code == 0
     ran = chilled("thaw", *RANGE, "--json")
