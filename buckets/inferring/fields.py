@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import bson
@@ -193,6 +194,20 @@ def _is_geojson(value: Document) -> bool:
 def _has_path(name: str) -> bool:
     """Returns whether a policy can name the field."""
     return "." not in name and name != "*" and field_fault(name) is None
+
+
+def nameless(documents: Iterable[Document]) -> list[str]:
+    """Returns the names of fields that no policy can name, of documents and of what lies in their arrays."""
+    found = (name for it in documents for name in _nameless(it, 0))
+    return sorted(dict.fromkeys(islice(found, _MAX_FIELDS)))
+
+
+def _nameless(value: Any, depth: int) -> Iterator[str]:
+    inner = value.values() if isinstance(value, dict) else value[:1] if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        yield from (name for name in value if not _has_path(name))
+    for it in inner if depth < _MAX_DEPTH else ():
+        yield from _nameless(it, depth + 1)
 
 
 def _walk(document: Document, parent: str, depth: int) -> Iterator[tuple[str, Any]]:

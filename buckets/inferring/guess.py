@@ -24,6 +24,8 @@ from bucketwise.buckets.inferring.fields import (
     Notes,
     decoded,
     hints,
+    listed,
+    nameless,
     non_null,
     quoted,
 )
@@ -179,7 +181,23 @@ def guess(
             candidate = _try(name, collection, Batch.of(docs), proposal)
             if candidate is not None and (best is None or candidate[0] > best[0]):
                 best = candidate
-    return best[1] if best else Guess(collection, reasons=[_reason_for_none(evidence, proposals)])
+    hidden = _hidden(documents)
+    if best is None:
+        return Guess(collection, reasons=[_reason_for_none(evidence, proposals), *hidden])
+    for text in hidden:
+        best[1].notes.add_question("value_fields", text)
+    return best[1]
+
+
+def _hidden(documents: list[Document]) -> list[str]:
+    """Returns a text about the fields that no policy can name, if there are any."""
+    if not (names := nameless(documents)):
+        return []
+    what, them = ("the field", "It is") if len(names) == 1 else ("the fields", "They are")
+    return [
+        f'No policy can name {what} {listed(names)}: names can\'t have a dot, begin with "$", or be "*" or '
+        f"empty. {them} archived with the documents, and in no summary. For readings, use other names"
+    ]
 
 
 def with_overflow(

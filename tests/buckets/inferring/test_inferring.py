@@ -358,3 +358,11 @@ def test_whole_numbers_may_be_dates_by_their_digits(format: str, is_double: bool
     assert (policy["model"], policy["time_field"], policy["value_fields"]) == ("reading", "n", ("v",))
     assert found.policy is not None
     assert getattr(found.policy, "time_format", None) == format
+
+
+def test_fields_that_no_policy_can_name_are_told() -> None:
+    documents = [{"dev": "a", "d": T0 + it * HOUR, "temp.c": it / 7, "s": [{"$x": 1}]} for it in range(24)]
+    assert infer(documents).reasons[1].startswith('No policy can name the fields "$x", "temp.c":')
+    found = infer([{**it, "v": 1.5} for it in documents])
+    assert keys(found)["value_fields"] == ("v",)
+    assert 'No policy can name the fields "$x", "temp.c":' in questions(found)
