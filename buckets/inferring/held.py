@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from bucketwise.buckets.inferring.fields import CLOCK, Fields, has_slots, is_number, non_null
+from bucketwise.buckets.inferring.texts import is_time_of_day
 from bucketwise.buckets.inferring.widths import DAY, HOUR, MINUTE, SECOND, Places, Width
 
 #: A shorter array of numbers is more likely a point on a map.
@@ -121,6 +123,8 @@ class Held:
         inner = Fields.of(it for it in self.values if isinstance(it, dict))
         if 2 * len(inner.documents) <= len(self.values):
             return []
+        if not self.is_keyed and any(map(_is_out_of_place, inner.single.values())):
+            return []
         return [
             f"{field}.*.{path}"
             for path, it in inner.single.items()
@@ -134,6 +138,16 @@ _CLOCK_WIDTHS = [
     *(MINUTE * it for it in (30, 20, 15, 12, 10, 6, 5, 4, 3, 2, 1)),
     *(SECOND * it for it in (30, 20, 15, 10, 5, 2, 1)),
 ]
+
+
+def _is_out_of_place(held: Sequence[Any]) -> bool:
+    """Returns whether these are times of day that don't go on from midnight in even steps, as places do."""
+    texts = [str(it) for it in non_null(held)]
+    if not is_time_of_day(texts):
+        return False
+    seconds = [_shown(it) for it in texts]
+    step = next((it for it in seconds if it), 0)
+    return any(it not in (0, (before or 0) + step) for before, it in pairwise([-step, *seconds]))
 
 
 def _number(key: str) -> int:

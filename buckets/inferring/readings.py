@@ -16,6 +16,8 @@ from bucketwise.buckets.inferring.proposal import (
     choose_values,
     names_of,
 )
+from bucketwise.buckets.inferring.texts import is_time_of_day
+from bucketwise.buckets.inferring.times import times_in
 from bucketwise.buckets.inferring.values import numeric
 from bucketwise.config.checks.names import field_fault
 
@@ -89,7 +91,7 @@ def _attribute_arrays(evidence: Evidence) -> Iterator[Attributes]:
         if not elements or not all(isinstance(it, dict) for it in elements):
             continue
         common = set.intersection(*(set(it) for it in elements))
-        keys = [it for it in sorted(common) if all(is_text(element[it]) for element in elements)]
+        keys = [it for it in sorted(common) if _are_names([element[it] for element in elements])]
         for key in keys:
             names = [len({element[key] for element in array}) == len(array) for array in arrays]
             values = [
@@ -98,6 +100,11 @@ def _attribute_arrays(evidence: Evidence) -> Iterator[Attributes]:
             if values and sum(names) >= NEARLY_ALL * len(names) and not field_fault(f"{key}.{values[0]}"):
                 yield Attributes(path, key, values[0])
                 break
+
+
+def _are_names(values: list[Any]) -> bool:
+    """Returns whether these are texts, and no times."""
+    return all(map(is_text, values)) and not is_time_of_day(values) and not times_in({"": values})
 
 
 def _by_name(arrays: list[Any], attributes: Attributes) -> dict[str, list[Any]]:

@@ -366,3 +366,15 @@ def test_fields_that_no_policy_can_name_are_told() -> None:
     found = infer([{**it, "v": 1.5} for it in documents])
     assert keys(found)["value_fields"] == ("v",)
     assert 'No policy can name the fields "$x", "temp.c":' in questions(found)
+
+
+def test_samples_that_tell_a_time_of_day_alone_are_not_read_by_their_place() -> None:
+    def documents(minute: int) -> list[Document]:
+        times = [f"{hour:02}:{minute:02}" for hour in range(24)]
+        return [
+            {"dev": "a", "day": T0 + 24 * it * HOUR, "s": [{"at": at, "v": it / 7} for at in times]}
+            for it in range(7)
+        ]
+
+    assert infer(documents(30)).policy is None
+    assert keys(infer(documents(0)))["value_fields"] == ("s.*.v",)
