@@ -99,6 +99,10 @@ class Places:
         ordered = sorted(self.each)
         return ordered[(3 * len(ordered)) // 4 if len(ordered) > 4 else len(ordered) // 2] - first + 1
 
+    def median(self, first: int) -> int:
+        """Returns how many slots half of the documents have at most, if the first is called so."""
+        return sorted(self.each)[(len(self.each) - 1) // 2] - first + 1
+
 
 @dataclass(frozen=True)
 class Spacing:
@@ -173,10 +177,10 @@ def _of_span(places: Places, span: int, first: int) -> list[Width]:
         for slot in reversed(_WIDTHS)
         if slot < span and (DAY if span % DAY == 0 else span) % slot == 0 and (slot < DAY or span > DAY)
     ]
-    fitting = [it for it in fitting if count <= it.room and _holds(it, places)]
+    fitting = [it for it in fitting if places.median(first) <= it.room and _holds(it, places)]
     if span == 31 * DAY:
         fitting = [it for it in fitting if it.slot == DAY]
-    full = [it for it in fitting if it.room == count]
+    full = [it for it in fitting if it.room == count or places.median(first) == it.room < count]
     return full or [it for it in fitting if it.slot in _USUAL]
 
 
@@ -197,7 +201,8 @@ def _by_count(places: Places, spans: Sequence[int], first: int) -> Iterator[Widt
 
 def emptiness(width: Width, places: Places) -> float:
     """Returns how far the slots of a usual document are from all that a bucket has."""
-    return abs(math.log(width.room / max(1, places.count(width.first))))
+    count = max(1, places.count(width.first))
+    return max(0.0, math.log(width.room / count))  # days on which clocks are put back have more
 
 
 def spacing_words(gap: int) -> str:
