@@ -49,6 +49,10 @@ class Case:
         return str(json.loads((self.folder / "case.json").read_text(encoding="utf-8"))["init"])
 
     @property
+    def kind(self) -> int:
+        return int(json.loads((self.folder / "case.json").read_text(encoding="utf-8"))["kind"])
+
+    @property
     def now(self) -> str:
         return str(self.expected["now"])
 

@@ -85,7 +85,7 @@ def test_findings(code: str) -> None:
 
 @pytest.mark.parametrize("model", _models())
 def test_bucket_models(model: str) -> None:
-    assert f"## `{model}`\n" in EXPLAINED
+    assert f"# `{model}`\n" in EXPLAINED
 
 
 def _names(document: dict[str, Any]) -> set[str]:
@@ -104,5 +104,5 @@ def test_fields_of_summaries(place: Place) -> None:
         for document in place.database[name].find():
             found |= _names(document)
     assert {"coverage", "p99_9", "longest_hole_at", "state", "hours"} <= found
-    section = _linked(ROOT / "docs" / "bucket-models.md", "what-a-summary-looks-like")
+    section = _linked(ROOT / "docs" / "summaries.md", "what-a-summary-looks-like")
     assert {name for name in found if not re.search(rf"(?m)(?:^|[\s{{`]){name}(?::|`)", section)} == set()

@@ -8,7 +8,7 @@ from bucketwise.config.policies import ValueField
 from bucketwise.rollups.statistics import columns_of, registered
 from tests.docs.pages import ROOT, code, rows, section
 
-PAGE = ROOT / "docs" / "bucket-models.md"
+PAGE = ROOT / "docs" / "summaries.md"
 
 
 def test_each_key_has_its_row() -> None:

@@ -382,7 +382,9 @@ def test_samples_that_tell_a_time_of_day_alone_are_not_read_by_their_place() -> 
 
 def test_days_of_25_hours_may_be_every_fourth() -> None:
     days = [("24/10/2025", 48), ("25/10/2025", 48), ("26/10/2025", 50), ("27/10/2025", 48)]
-    found = infer([{"unit": "u", "day": day, "mw": {str(it + 1): it / 7 for it in range(n)}} for day, n in days])
+    found = infer(
+        [{"unit": "u", "day": day, "mw": {str(it + 1): it / 7 for it in range(n)}} for day, n in days]
+    )
     ways = [it.policy.model_dump(mode="json", exclude_unset=True) for it in found.ways]
     assert {(it["slot"], it["first_slot"]) for it in ways} == {("30m", 1)}
     assert "Europe/London" in [it["timezone"] for it in ways]

@@ -158,7 +158,7 @@ def test_bytes_too_many_are_told() -> None:
 
 
 def test_percentiles_take_a_few_bytes_a_bin() -> None:
-    """As docs/bucket-models.md has it: of an hour of seconds, what `state` has more with percentiles."""
+    """As docs/summaries.md has it: of an hour of seconds, what `state` has more with percentiles."""
     chance = Random(1)
     hours = {
         "prices from 50 to 57": ([50 + second % 60 / 8 for second in range(3600)], 30),

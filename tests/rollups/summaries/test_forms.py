@@ -164,7 +164,7 @@ def test_when_the_first_number_was_read_is_known_whatever_is_told(
 
 
 def test_few_statistics_take_little() -> None:
-    """As docs/bucket-models.md has it."""
+    """As docs/summaries.md has it."""
     found = [Reading(at, 0, at * 300_000, (50 + at % 5 / 8, None)) for at in range(12)]
     sizes = []
     for names in (("count", "avg", "min", "max"), ()):
