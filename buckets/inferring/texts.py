@@ -16,6 +16,7 @@ _PIECES = re.compile(r"[0-9]+|[^\W\d_]+|[^0-9A-Za-z]+")
 #: A text that ends with an offset from UTC, or with UTC itself.
 _WITH_ZONE = re.compile(r"[0-9](?:\.[0-9]+)? ?(?:Z|[+-][0-9]{2}:?[0-9]{2}|[+-][0-9]{2})$")
 _TIME_OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?( ?[AaPp][Mm])?")
+_BARE_TIME = re.compile(r"([01][0-9]|2[0-3])[0-5][0-9]([0-5][0-9])?")
 #: Times since 1970 as text: how many digits they have, and their unit.
 _EPOCHS = {10: "s", 13: "ms", 16: "us", 19: "ns"}
 #: The years that a time may be of.
@@ -51,6 +52,11 @@ def is_local(text: str) -> bool:
 def is_time_of_day(texts: Sequence[str]) -> bool:
     """Returns whether each of these texts is what a clock shows, without a day."""
     return bool(texts) and all(map(_TIME_OF_DAY.fullmatch, texts))
+
+
+def is_bare_time_of_day(texts: Sequence[str]) -> bool:
+    """Returns whether each of these texts is a time of day in digits alone: 0730, or 073000."""
+    return bool(texts) and all(map(_BARE_TIME.fullmatch, texts))
 
 
 def forms_of(texts: Sequence[str]) -> list[TextForm]:

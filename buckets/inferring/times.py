@@ -23,11 +23,13 @@ from bucketwise.buckets.inferring.fields import (
     is_text,
     is_whole,
     non_null,
+    words_of,
 )
 from bucketwise.buckets.inferring.parts import parts_in
 from bucketwise.buckets.inferring.texts import (
     TextForm,
     forms_of,
+    is_bare_time_of_day,
     is_local,
     is_time_of_day,
     time_of_day_format,
@@ -41,6 +43,9 @@ _NEARLY_ALL = 0.9
 _PER_SECOND: dict[TimeUnit, int] = dict(PER_SECOND.items())
 #: So many `_id`s tell whether they were made one by one.
 _LEAST_IDS = 3
+#: Names of days, and of times of day, in some languages.
+_DAYS = words_of("datum fecha jour giorno data dia tag yyyymmdd ymd")
+_CLOCKS = words_of("time clock hhmm hhmmss uhrzeit zeit heure hora ora tijd")
 #: Forms that are told by the type or the text of a value, and not by its size.
 _SURE = ("date", "iso", "timestamp")
 
@@ -113,7 +118,9 @@ def times_in(
             found.append(_time(path, forms, values, path in indexed))
     joined = list(_joined(fields, found, indexed))
     parts = {path for it in joined for path in it.paths}
-    found = [*joined, *(it for it in found if it.path not in parts)]
+    has_clock = any(_is_number_of_clock(path, it) for path, it in fields.items())
+    alone = [it for it in found if it.path not in parts and not (has_clock and it.is_day)]
+    found = [*joined, *alone]
     sure = [it for it in found if it.is_sure]
     return sorted(sure or found, key=lambda it: it.rank, reverse=True)
 
@@ -147,7 +154,7 @@ def _joined(fields: dict[str, list[Any]], found: Sequence[Time], indexed: Sequen
     """Yields times of several fields: a day as text with the time of day beside it, or their parts as
     numbers."""
     days = [it for it in found if it.is_local and it.is_day]
-    clocks = [path for path, it in fields.items() if is_time_of_day([str(held) for held in non_null(it)])]
+    clocks = [path for path, it in fields.items() if _is_clock(path, [str(held) for held in non_null(it)])]
     parts = parts_in(fields)
     for day in days:
         form = day.form.format or "%Y-%m-%d"
@@ -158,6 +165,18 @@ def _joined(fields: dict[str, list[Any]], found: Sequence[Time], indexed: Sequen
             yield _of_several((day.path, *parts.clock), f"{form} {parts.clock_format}", fields, indexed)
     if parts.day and not days:
         yield _of_several((*parts.day, *parts.clock), parts.format, fields, indexed)
+
+
+def _is_clock(path: str, texts: Sequence[str]) -> bool:
+    return is_time_of_day(texts) or (hints(path, _CLOCKS) and is_bare_time_of_day(texts))
+
+
+def _is_number_of_clock(path: str, values: Sequence[Any]) -> bool:
+    """Returns whether a field tells the time of day in numbers that lack digits: 730 for 07:30. No format
+    reads them, and the day beside them is not the whole time."""
+    texts = [_as_text(it) for it in non_null(values) if is_whole(it)]
+    is_bare = is_bare_time_of_day([it.zfill(4 if len(it) <= 4 else 6) for it in texts])
+    return hints(path, _CLOCKS) and len(set(map(len, texts))) > 1 and is_bare
 
 
 def _of_several(
@@ -215,7 +234,7 @@ def _dates_of_digits(numbers: Sequence[Any], path: str) -> list[str]:
         return []
     texts = [_as_text(it) for it in numbers]
     found = [it.format for it in forms_of(texts) if it.format != "%s"]
-    return found if len(texts[0]) in (12, 14) or (len(texts[0]) == 8 and hints(path, TIME)) else []
+    return found if len(texts[0]) in (12, 14) or (len(texts[0]) == 8 and hints(path, TIME | _DAYS)) else []
 
 
 def _text_form(form: TextForm) -> Form:

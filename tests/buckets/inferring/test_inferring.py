@@ -388,3 +388,16 @@ def test_days_of_25_hours_may_be_every_fourth() -> None:
     ways = [it.policy.model_dump(mode="json", exclude_unset=True) for it in found.ways]
     assert {(it["slot"], it["first_slot"]) for it in ways} == {("30m", 1)}
     assert "Europe/London" in [it["timezone"] for it in ways]
+
+
+@pytest.mark.parametrize(
+    ("clock", "format"),
+    [(lambda at: f"{at:%H%M}", "%Y%m%d %H%M"), (lambda at: int(f"{at:%H%M}"), None)],
+    ids=["with all digits", "as a number"],
+)
+def test_a_time_of_day_without_colon_beside_its_day(
+    clock: Callable[[datetime], Any], format: str | None
+) -> None:
+    times = [T0 + it * HOUR + it * MINUTE for it in range(48)]
+    found = infer([{"dev": "a", "datum": int(f"{at:%Y%m%d}"), "zeit": clock(at), "v": 0.5} for at in times])
+    assert getattr(found.policy, "time_format", None) == format
