@@ -4,7 +4,7 @@ are read again."""
 from __future__ import annotations
 
 from tests.jobs.cold.chilled import AFTER_180, DAY_AFTER, GLACIER, Chilled
-from tests.jobs.place import MINUTES
+from tests.jobs.place import MINUTES, START
 
 RANGE = ("-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01")
 
@@ -65,3 +65,26 @@ def test_cold_parts_are_thawed_and_read(chilled: Chilled) -> None:
     assert (ran.code, told["asked"], told["ready"], told["ready_at"]) == (0, 0, 1, None), ran
     assert chilled(*back).code == 0
     assert chilled.place.database.back.count_documents({}) == MINUTES
+
+
+def test_a_late_reading_into_a_cold_window_waits_for_a_thaw(chilled: Chilled) -> None:
+    chilled.write_config(GLACIER)
+    chilled("run")
+    chilled("run", now=DAY_AFTER)
+    assert chilled.classes()["data"] == {"GLACIER"}
+    database = chilled.place.database
+    before = list(database.ticks_hourly.find())
+    database.ticks.insert_one({"symbol": "MDB", "d": START, "p": {"5": 99.0}})
+    ran = chilled("run", "--json", now=DAY_AFTER)
+    assert ran.code == 3, ran
+    (left,) = ran.policy("ticks")["rollup"]["unreadable"]
+    assert "bucketwise thaw -p ticks --since 2018-06-30 --until 2018-07-01" in left["reason"]
+    assert database.ticks.count_documents({}) == 1
+    assert list(database.ticks_hourly.find()) == before
+    while chilled("thaw", *RANGE).code:
+        pass
+    ran = chilled("run", "--json", now=DAY_AFTER)
+    assert ran.code == 0, ran
+    assert database.ticks.count_documents({}) == 0
+    (first,) = database.ticks_hourly.find({"start": START})
+    assert first["count"] == 60 * 60 + 1
