@@ -57,7 +57,10 @@ VERIFY = Step("verify", _verify, preconditions=OF_READERS)
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `verify` prints: counts, and each damage."""
     damage = [
-        Text(f"{result.policy}: {it['code']} {it['place']}: {it['message']}", style="bold red")
+        Text(
+            f"{result.policy}: {it['code']} {it['place']}: {it['message'].removeprefix(it['place'] + ': ')}",
+            style="bold red",
+        )
         for result in results
         for it in result.body.get("damage", [])
     ]

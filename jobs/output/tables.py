@@ -117,7 +117,8 @@ def findings_table(title: str, findings: Iterable[Body]) -> Grid:
     for (severity, policy, code, message), some in same.items():
         table.needs_attention |= severity != "ok"
         more = f" (so it is at {len(some):,} places; --json names them)" if len(some) > 1 else ""
-        cells = (policy, code, some[0]["place"], f"{message}{more}")
+        place = some[0]["place"]
+        cells = (policy, code, place, f"{message.removeprefix(f'{place}: ')}{more}")
         style = _STYLES[severity]
         table.add_row(Text(severity, style=style), *(Text(printable(it or "–")) for it in cells))
     return table

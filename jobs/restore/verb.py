@@ -17,6 +17,7 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.records.pins import COLLECTION as PINS
 from bucketwise.archivers.restoring.options import Mode, RestoreOptions, VersionHandling
+from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.models import model_of
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
@@ -117,14 +118,16 @@ def restore(
     target = to or f"{policy.collection}_restored"
     pinned_until = None if keep_for is None else _pinned_until(call, policy, target, keep_for)
     how = VersionHandling(versions, versions_to)
+    step = restore_step(
+        RestoreOptions(target, within(policy), wanted, how, pinned_until, skip_damaged, dry_run)
+    )
     with call.database() as database:
-        if not dry_run:
-            _confirm(call, database, target)
-        step = restore_step(
-            RestoreOptions(target, within(policy), wanted, how, pinned_until, skip_damaged, dry_run)
-        )
-        options = RunOptions(within, dry_run=dry_run)
-        results = Runner.of(call, database, [step], options).run_all([policy])
+        results = _refused(call, database, policy, wanted)
+        if not results:
+            if not dry_run:
+                _confirm(call, database, target)
+            options = RunOptions(within, dry_run=dry_run)
+            results = Runner.of(call, database, [step], options).run_all([policy])
     if dry_run:
         return Report(call.command, call.now, results, list(_preview_lines(results)))
     return Report(call.command, call.now, results, restore_tables(results))
@@ -165,11 +168,31 @@ def _confirm(call: Call, database: Database[Document], to: str) -> None:
         raise UsageError("not confirmed; nothing was restored")
 
 
+def _refused(
+    call: Call, database: Database[Document], policy: Policy, series: dict[str, str]
+) -> list[Result]:
+    """Returns the result that refuses a series which the policy does not know; none where it is known. This
+    is asked before a run is recorded: the ledger names no series."""
+    if not series:
+        return []
+    asked = Runner.of(call, database, [known_step(series)], RunOptions(dry_run=True)).run_all([policy])
+    return [it for it in asked if it.error]
+
+
+def known_step(series: Selector) -> Step:
+    """Returns the step that refuses a series that the policy does not know."""
+
+    def do(turn: Turn) -> StepResult:
+        require_known_series(turn.context, series)
+        return StepResult({})
+
+    return Step("restore", do)
+
+
 def restore_step(options: RestoreOptions) -> Step:
     """Returns the step that restores what is asked for; the range is that of the turn."""
 
     def do(turn: Turn) -> StepResult:
-        require_known_series(turn.context, options.series)
         report = archive_of(turn.context).restore(replace(options, within=turn.within))
         counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
         missing = [it._asdict() for it in report.missing]

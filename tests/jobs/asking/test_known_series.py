@@ -29,6 +29,8 @@ def test_a_series_that_is_not_there_is_refused_and_the_nearest_named(place: Plac
         err = refused(place, verb, "ticks", "symbol=MBD")
         assert "policy ticks: --series symbol=MBD: no such series is known. The nearest: symbol=MDB" in err
     assert "back" not in place.database.list_collection_names()
+    told = place("history", "--json")
+    assert "MDB" not in told.out, "the ledger would keep a series, also once it is erased"
     assert "The nearest: sensor=7" in refused(place, "readings", "iot", "sensor=77")
     # It is known, and has nothing in this range: that is an answer.
     none = place("readings", "-p", "ticks", "--since", "2020-01-01", "--series", "symbol=MDB")
