@@ -8,7 +8,7 @@ nothing more is found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, put_compared
 from bucketwise.archivers.stores.encrypted import EncryptedStore, Keyring, is_keyring, keyring_key
-from bucketwise.archivers.verifying.report import Damage, VerifyReport
+from bucketwise.archivers.verifying.report import Damage, Piece, VerifyReport
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError
 
@@ -69,11 +69,13 @@ class Repaired:
 
 @dataclass
 class Repair:
-    """The repair of one policy's archive. `writes`: whether it changes anything."""
+    """The repair of one policy's archive. `writes`: whether it changes anything. `pieces`: the commits that
+    are looked at; None: all, and everything beside them."""
 
     context: ArchiveContext
     store: CopiedStore
     writes: bool
+    pieces: Sequence[Piece] | None = None
 
     def run(self) -> Repaired:
         """Returns what was put back, or would be. Raises HaltedError where a store is not the one that it
@@ -166,7 +168,8 @@ class Repair:
 
     def _damage(self, store: ObjectStore) -> dict[str, Damage]:
         """Returns what is damaged in a store, by key."""
-        report = archive_of(within(self.context, store)).verify()
+        archive = archive_of(within(self.context, store))
+        report = archive.verify() if self.pieces is None else archive.verify_pieces(self.pieces)[0]
         prefix = f"{store.url}/"
         return {
             it.place.removeprefix(prefix): it

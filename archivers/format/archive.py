@@ -286,6 +286,22 @@ class OfflineArchive(ArchivedCommits):
         prefixes = (f"{self.policy.identity}/{it}" for it in ("data/", "meta/buckets/"))
         return {found.key: found.size for prefix in prefixes for found in self.store.list(prefix)}
 
+    def sizes_among(self, commits: Sequence[Commit]) -> dict[str, int]:
+        """Returns the bytes of the files of some commits, and of what lies among them by day, as the store
+        lists them."""
+        if not commits:
+            return {}
+        first, last = min(it.first for it in commits), max(it.last for it in commits)
+        begins = max(it.first for it in commits)
+        sizes: dict[str, int] = {}
+        for folder, end in (("data/dt=", last), ("meta/buckets/", begins)):
+            prefix = f"{self.policy.identity}/{folder}"
+            for found in self.store.list(prefix, f"{prefix}{first}"):
+                if found.key[len(prefix) :][: len(end)] > end:
+                    break
+                sizes[found.key] = found.size
+        return sizes
+
     def check_sizes(self, manifest: Manifest, sizes: Mapping[str, int]) -> None:
         """Raises DamagedError where a file of a commit is missing, or of another size than its manifest says.
         `sizes`: what was listed."""

@@ -216,6 +216,24 @@ def verify_records(context: ArchiveContext, archive: OfflineArchive) -> Verified
     return VerifiedRecords(report, list(verifier.done.values()), [it for it in there if it not in foreign])
 
 
+def verify_sizes(
+    context: ArchiveContext, archive: OfflineArchive, commits: Sequence[Commit]
+) -> tuple[VerifyReport, list[IntactPiece]]:
+    """Reads the manifests of some commits. Their files have to be there with the sizes that these give: the
+    store lists what lies among them. Also returns the undamaged ones."""
+    report, sizes = VerifyReport(), archive.sizes_among(commits)
+
+    def check_files(manifest: Manifest) -> None:
+        archive.check_sizes(manifest, sizes)
+
+    reader = _Verifier(
+        context, archive, report, check_files, label="parts that are there", count=len(commits)
+    )
+    for commit in commits:
+        reader.verify(commit)
+    return report, list(reader.done.values())
+
+
 def verify_commits(
     context: ArchiveContext, archive: OfflineArchive, commits: Sequence[Commit]
 ) -> tuple[VerifyReport, list[IntactPiece]]:

@@ -305,7 +305,7 @@ class Runner:
             try:
                 with self.progress.step(step.name, turn.policy.name), result.measures.timed(step.name):
                     done = step.do(turn)
-                body = done.body
+                body = done.body or None
             except Exception:
                 body = step.done_so_far(turn)
                 raise

@@ -31,6 +31,7 @@ from bucketwise.jobs.publish.verb import published
 from bucketwise.jobs.rollup import ROLLUP, levels_in, missing_lines, rollup_table, unreadable_lines
 from bucketwise.jobs.run.classes import CLASSES, class_lines
 from bucketwise.jobs.run.expiry import ARCHIVE_EXPIRY, EXPIRY
+from bucketwise.jobs.run.scrub import SCRUB, scrub_lines
 from bucketwise.jobs.stats import WORTH
 from bucketwise.rollups import progress
 from bucketwise.rollups.holds import COLLECTION as HOLDS
@@ -69,16 +70,16 @@ def followers_of(settings: Settings) -> tuple[Follower, ...]:
     return (*registering(settings.lake), *copies, *published(settings), WORTH)
 
 
-#: Summaries go last: their readings are archived by then.
+#: All that is due. Summaries go last: their readings are archived by then.
 RUN = (ROLLUP, ARCHIVE, COMPACT, ARCHIVE_EXPIRY, EXPIRY)
 
 
 def steps_of(settings: Settings) -> tuple[Step, ...]:
-    """Returns the steps of a run. Where parts move to other storage classes, they do so last: what goes for
+    """Returns the steps of a run. Where parts move to other storage classes, they do so late: what goes for
     good does not move before."""
     classes = [it.storage_class for it in settings.store.copies] if settings.store else []
     moves = any(it.archive is not None and it.archive.moves for it in settings.policies.values())
-    return (*RUN, CLASSES) if moves or any(classes) else RUN
+    return (*RUN, CLASSES, SCRUB) if moves or any(classes) else (*RUN, SCRUB)
 
 
 def run_tables(results: Sequence[Result]) -> list[RenderableType]:
@@ -95,6 +96,7 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         *archive_expiry_lines(results),
         *class_lines(results),
         *_expiry_lines(results),
+        *scrub_lines(results),
         *leftover_lines(results),
         *fit_lines(results),
     ]

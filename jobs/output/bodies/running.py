@@ -7,6 +7,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from bucketwise.jobs.output.bodies.common import ByLevel, Day, Fit, Instant, Quarantined, Series, Worth
+from bucketwise.jobs.output.bodies.proving import Repair
 
 
 class Written(TypedDict):
@@ -177,6 +178,13 @@ class Profile(TypedDict):
     phases: dict[str, float]
 
 
+class Scrub(Repair):
+    """Tells how many parts of the store and its copies were looked at, once a day, and how many were read."""
+
+    parts: int
+    parts_read: int
+
+
 class Run(TypedDict):
     """Tells what `run` and `plan` tell: the steps that the policy has."""
 
@@ -186,6 +194,7 @@ class Run(TypedDict):
     archive_expiry: NotRequired[ArchiveExpiry]
     expiry: NotRequired[dict[str, Any]]
     classes: NotRequired[Classes]
+    scrub: NotRequired[Scrub]
     worth: NotRequired[Worth | None]
     lake: NotRequired[Lake]
     copies: NotRequired[dict[str, Any]]
