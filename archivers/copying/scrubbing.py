@@ -108,8 +108,12 @@ def scrub(context: ArchiveContext) -> Scrubbed | None:
         read |= _beginning(context, contents)
     found = _look(context, _beginning(context, sizes), read)
     if found.damaged and (store := copied(context)) is not None:
+        if not context.binding.state.is_claimed:
+            context.binding.check_claim()  # nothing is put where a disk is not mounted
         repaired = Repair(context, store, writes=True, pieces=list(found.damaged.values())).run()
-        found.mended, found.lost = repaired.objects, repaired.lost
+        urls = tuple(f"{it.url}/" for it in (store.first, *(copy.store for copy in store.copies)))
+        records = [it for it in found.lost if not it.place.startswith(urls)]  # no copy mends these
+        found.mended, found.lost = repaired.objects, [*repaired.lost, *records]
     again = tuple(sorted(found.damaged))[:_MOST_AGAIN] if found.lost else ()
     _Turns(today, sizes.next, contents.next, again).store(context)
     return found

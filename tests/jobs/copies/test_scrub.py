@@ -116,3 +116,32 @@ def test_nothing_but_the_share_grows(
         assert it.get("list", 0) == (2 if share else 0)
         assert it["commands"] <= idle + 4 + 4 * share
         assert it.keys() <= {"get_bytes", "list", "listed", "commands"}
+
+
+def test_nothing_is_put_where_a_disk_is_not_mounted(place: Place) -> None:
+    copied(place, "b")
+    assert _run(place, 0).code == 0
+    store = place.folder / "store"
+    store.rename(place.folder / "away")
+    store.mkdir()
+    ran = _run(place, 1)
+    assert ran.code == 5, ran
+    assert "bucketwise repair" in ran.policy("ticks")["error"]
+    assert files(store) == {}
+    store.rmdir()
+    (place.folder / "away").rename(store)
+    ran = _run(place, 1)
+    assert (ran.code, ran.policy("ticks")["scrub"]["repaired"]) == (0, 0), ran
+
+
+def test_a_record_that_no_copy_mends_is_told_all_the_same(place: Place) -> None:
+    copied(place, "b")
+    assert _run(place, 0).code == 0
+    receipts = place.database.bucketwise_receipts
+    assert receipts.update_many({"kind": "offline"}, {"$inc": {"readings": 1}}).modified_count == 1
+    for day in (1, 2):
+        ran = _run(place, day)
+        assert ran.code == 5, ran
+        assert [it["code"] for it in ran.policy("ticks")["scrub"]["damage"]] == ["record-differs"]
+    receipts.update_many({"kind": "offline"}, {"$inc": {"readings": -1}})
+    assert _run(place, 3).code == 0
