@@ -6,7 +6,7 @@ import base64
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -221,8 +221,9 @@ class S3Store(PlainStore):
         where = self._where(key)
         options: dict[str, Any] = {"StorageClass": storage_class, "ChecksumAlgorithm": "SHA256"}
         options["CopySourceIfMatch"] = before["ETag"]
-        for name in ("ObjectLockMode", "ObjectLockRetainUntilDate"):
-            options |= {name: before[name]} if name in before else {}
+        until = before.get("ObjectLockRetainUntilDate")
+        if until is not None and until > datetime.now(UTC):  # S3 takes no lock that has ended
+            options |= {name: before[name] for name in ("ObjectLockMode", "ObjectLockRetainUntilDate")}
         try:
             self._client.copy_object(**where, CopySource=where, **options)
         except FAILURES as error:

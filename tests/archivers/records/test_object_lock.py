@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -98,3 +99,26 @@ def test_check_says_what_it_means(moto_store: Store, file_store: Store) -> None:
         Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
     )
     assert told(versioned) == [("store-versioned", "ok")]
+
+
+def test_what_moves_to_another_class_stays_locked_until_the_same_time(moto_store: Store) -> None:
+    """S3 refuses a copy with a lock that has ended."""
+    settings = locking(moto_store, "compliance")
+    client = s3_client(str(settings.endpoint_url))
+    bucket = settings.url.removeprefix("s3://").partition("/")[0]
+    later = datetime(2099, 1, 1, tzinfo=UTC)
+    for key, until in ("locked", later), ("ended", datetime(2020, 1, 1, tzinfo=UTC)):
+        where = {"Bucket": bucket, "Key": f"archive/{key}"}
+        lock = {"ObjectLockMode": "COMPLIANCE", "ObjectLockRetainUntilDate": until}
+        client.put_object(**where, Body=b"part", ChecksumAlgorithm="SHA256", **lock)
+    store: Any = open_store(settings).inner
+    # This server asks for a checksum beside a lock, as S3 does of what is put, and not of copies.
+    store._client.meta.events.register(
+        "before-call.s3.CopyObject",
+        lambda params, **_: params["headers"].update({"x-amz-sdk-checksum-algorithm": "SHA256"}),
+    )
+    for key, until in ("locked", later), ("ended", None):
+        assert store.move(key, 4, hashlib.sha256(b"part").hexdigest(), "GLACIER")
+        head = client.head_object(Bucket=bucket, Key=f"archive/{key}")
+        assert (head["StorageClass"], head.get("ObjectLockRetainUntilDate")) == ("GLACIER", until)
+        assert head.get("ObjectLockMode") == (until and "COMPLIANCE")
