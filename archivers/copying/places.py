@@ -13,7 +13,7 @@ from bucketwise.archivers.markers import KEY, OwnerFile, read_marker, read_recor
 from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.stores.base import NotFound, ObjectStore, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, copies_of, naming
-from bucketwise.archivers.stores.encrypted import EncryptedStore
+from bucketwise.archivers.stores.encrypted import EncryptedStore, keyring_key
 from bucketwise.config.errors import HaltedError
 
 
@@ -27,8 +27,9 @@ def may_hold(store: ObjectStore, identity: str) -> bool:
     reached."""
     of_copies = copies_of(store)
     stores = [store] if of_copies is None else [of_copies.first, *(it.store for it in of_copies.copies)]
+    keys = owner_key(identity), keyring_key(identity)
     try:
-        return any(it.head(owner_key(identity)) is not None for it in stores)
+        return any(it.head(key) is not None for it in stores for key in keys)
     except StoreError:
         return True
 

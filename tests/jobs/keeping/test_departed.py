@@ -32,6 +32,14 @@ def test_its_key_is_wrapped_and_its_copy_filled_with_the_others(place: Place, is
     assert place("repair", "--json").policy("ticks")["repaired"] == 1
 
 
+def test_a_key_is_wrapped_also_where_the_file_that_says_whose_archive_it_is_was_lost(place: Place) -> None:
+    place.write_config(f"encryption_key = {json.dumps([KEY])}\n{POLICIES}")
+    assert place("run", "-p", "ticks").code == 0
+    place.write_config(f"encryption_key = {json.dumps([OTHER, KEY])}\n{WITHOUT_TICKS}")
+    (place.folder / "store/ticks/meta/owner.json").unlink()
+    assert place("rekey", "--json").policy("ticks")["rekeyed"] == 1
+
+
 def test_one_that_lies_in_another_store_is_left_to_its_own_file(place: Place) -> None:
     assert place("run", "-p", "ticks").code == 0
     (place.folder / "store").rename(place.folder / "elsewhere")
