@@ -21,6 +21,7 @@ from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.markers import read_marker
 from bucketwise.archivers.records.changes import CopyRecords
+from bucketwise.archivers.records.receipts import FIRST as FIRST_PLACE
 from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, put_compared
 from bucketwise.archivers.stores.encrypted import EncryptedStore, Keyring, is_keyring, keyring_key
@@ -192,11 +193,22 @@ class Repair:
                 if self.writes:
                     data = source.store.get_bytes(key)
                     put_compared(places[name], key, data, **attributes(self.context, key))
+                    self._note_class(name, key)
                     self.context.spend(1, len(data))
                     self.context.progress("repaired objects", 1)
                 done.objects.append(Mended(damage.place, source.name, damage.code))
                 mended.add(name)
         return mended
+
+    def _note_class(self, name: str, key: str) -> None:
+        """Records that a part is in the class that it is put with, whichever it had moved to: it is read
+        again, and moves again."""
+        receipts = self.context.receipts
+        place = FIRST_PLACE if name == FIRST else f"copy {name}"
+        named = {"_id.policy": receipts.policy, "kind": "offline", "parts": key}
+        moved = {**named, f"stored.{place}": {"$exists": True}}
+        update = {"$unset": {f"stored.{place}": ""}, "$set": {"next_move": self.context.now}}
+        receipts.collection.update_many(moved, update)
 
     def _source(
         self, places: Mapping[str, Copy], bad: Mapping[str, Mapping[str, Damage]], key: str

@@ -51,6 +51,13 @@ class Chilled:
             found.setdefault(folder, set()).add(head.get("StorageClass", "STANDARD"))
         return found
 
+    def delete_parts(self) -> None:
+        """Has the store lose the parts of ticks."""
+        client = s3_client(str(self.store.endpoint_url))
+        bucket, _, prefix = self.store.url.removeprefix("s3://").partition("/")
+        for item in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/ticks/data/")["Contents"]:
+            client.delete_object(Bucket=bucket, Key=item["Key"])
+
 
 def thaws_after(store: Store, looks: int) -> None:
     """Has the server thaw an object once it was looked at so many times; 0: at once."""

@@ -88,3 +88,20 @@ def test_a_late_reading_into_a_cold_window_waits_for_a_thaw(chilled: Chilled) ->
     assert database.ticks.count_documents({}) == 0
     (first,) = database.ticks_hourly.find({"start": START})
     assert first["count"] == 60 * 60 + 1
+
+
+def test_a_cold_part_that_is_put_back_moves_again(chilled: Chilled) -> None:
+    (chilled.place.folder / "b").mkdir()
+    copy = f'[[store.copies]]\nname = "b"\nurl = "{(chilled.place.folder / "b").as_uri()}"\n'
+    chilled.write_config(GLACIER, more=copy)
+    chilled("run")
+    assert "classes" in chilled("run", "--json", now=DAY_AFTER).policy("ticks")
+    chilled.delete_parts()
+    assert chilled("repair", "--json").policy("ticks")["repaired"] == 1
+    assert chilled.classes()["data"] == {"STANDARD"}
+    ran = chilled("drill", "-p", "ticks", "--json", now=DAY_AFTER)
+    assert (ran.code, ran.policy("ticks")["days"]) == (0, 1), ran
+    ran = chilled("run", "--json", now=DAY_AFTER)
+    assert (ran.code, ran.policy("ticks")["classes"]["parts"]) == (0, 1), ran
+    assert chilled.classes()["data"] == {"GLACIER"}
+    assert "classes" not in chilled("run", "--json", now=DAY_AFTER).policy("ticks")
