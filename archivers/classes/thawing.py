@@ -11,9 +11,13 @@ from bucketwise.archivers.classes.schedule import Place, places_of
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.manifest import Manifest, Part
 from bucketwise.archivers.format.writing import damage_at
+from bucketwise.archivers.stores.base import NotFound
 from bucketwise.archivers.stores.classes import THAW_HOURS, ClassedStore, Standing, Tier
 from bucketwise.buckets.fields.times import TimeRange, later
 from bucketwise.config.errors import UsageError
+
+#: How an object lies in a store without classes.
+_AT_HAND = Standing("", is_readable=True, is_thawing=False)
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,9 @@ class ThawReport:
 
 def thaw(context: ArchiveContext, options: ThawOptions, *, asks: bool = True) -> ThawReport:
     """Asks for the cold parts of all commits that touch the range, unless one of the store's copies can give
-    them now. Returns how they lie. `asks`: without it, nothing is asked for. Raises UsageError where the
-    class does not know the tier, DamagedError where a part is missing, and StoreError."""
+    them now; what the first store has lost is asked for in a copy. Returns how they lie. `asks`: without it,
+    nothing is asked for. Raises UsageError where the class does not know the tier, DamagedError where a part
+    is missing, and StoreError."""
     report = ThawReport()
     if not context.has_parts:
         return report
@@ -74,51 +79,55 @@ def cold_parts(context: ArchiveContext, manifests: Iterable[Manifest]) -> Iterat
     for manifest in manifests:
         for part in manifest.parts:
             context.check()
-            if not _readable(part, places)[1]:
+            if not _readable(part, places)[2]:
                 yield manifest, part
 
 
-def _readable(part: Part, places: list[Place]) -> tuple[Standing | None, bool]:
-    """Returns how the first store has a part; None where that has no classes; and whether it, or else a copy,
-    can give it now."""
-    first, *copies = places
-    if not isinstance(first.store, ClassedStore):
-        return None, True
-    with damage_at(f"{first.store.url}/{part.key}"):
-        found = first.store.standing(part.key)
-    return found, found.is_readable or any(_gives(it, part) for it in copies)
+def _readable(part: Part, places: list[Place]) -> tuple[Place, Standing, bool]:
+    """Returns the first store that has a part, how it lies there, and whether that store, or else another,
+    can give it now. Raises DamagedError where none has it."""
+    held = [(it, found) for it in places[:1] if (found := _standing(it, part)) is not None]
+    if not held or not held[0][1].is_readable:
+        held += [(it, found) for it in places[1:] if (found := _standing(it, part)) is not None]
+    if not held:
+        with damage_at(f"{places[0].store.url}/{part.key}"):
+            raise NotFound("thaw", f"{places[0].store.url}/{part.key}", "no such object")
+    return *held[0], any(found.is_readable for _, found in held)
 
 
-def _gives(copy: Place, part: Part) -> bool:
-    if isinstance(copy.store, ClassedStore):
-        return copy.store.standing(part.key).is_readable
-    return copy.store.head(part.key) is not None
+def _standing(place: Place, part: Part) -> Standing | None:
+    """Returns how a part lies in a store; None where it is not there."""
+    if isinstance(place.store, ClassedStore):
+        try:
+            return place.store.standing(part.key)
+        except NotFound:
+            return None
+    return None if place.store.head(part.key) is None else _AT_HAND
 
 
 def _thaw(part: Part, places: list[Place], options: ThawOptions, report: ThawReport, *, asks: bool) -> None:
-    found, is_readable = _readable(part, places)
+    place, found, is_readable = _readable(part, places)
     report.parts += 1
-    if found is not None and found.storage_class in THAW_HOURS:
+    if found.storage_class in THAW_HOURS:
         report.classes[found.storage_class] += 1
         report.bytes += part.bytes
     if is_readable:
         report.ready += 1
         return
-    assert found is not None
     if found.is_thawing:
         report.waiting += 1
     elif asks:
-        _ask(part, places[0], found, options)
+        _ask(part, place, found, options)
         report.asked += 1
     else:
         report.waiting += 1
 
 
-def _ask(part: Part, first: Place, found: Standing, options: ThawOptions) -> None:
+def _ask(part: Part, place: Place, found: Standing, options: ThawOptions) -> None:
     known = THAW_HOURS.get(found.storage_class, {})
     if options.tier not in known:
         raise UsageError(
             f"--tier {options.tier}: class {found.storage_class} has no such tier: write {' or '.join(known)}"
         )
-    assert isinstance(first.store, ClassedStore)
-    first.store.thaw(part.key, options.days, options.tier)
+    assert isinstance(place.store, ClassedStore)
+    place.store.thaw(part.key, options.days, options.tier)

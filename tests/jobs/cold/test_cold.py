@@ -4,7 +4,7 @@ are read again."""
 from __future__ import annotations
 
 from tests.jobs.cold.chilled import AFTER_180, DAY_AFTER, GLACIER, Chilled
-from tests.jobs.place import MINUTES, START
+from tests.jobs.place import MINUTES, POLICIES, START
 
 RANGE = ("-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01")
 
@@ -105,3 +105,21 @@ def test_a_cold_part_that_is_put_back_moves_again(chilled: Chilled) -> None:
     assert (ran.code, ran.policy("ticks")["classes"]["parts"]) == (0, 1), ran
     assert chilled.classes()["data"] == {"GLACIER"}
     assert "classes" not in chilled("run", "--json", now=DAY_AFTER).policy("ticks")
+
+
+def test_a_cold_copy_is_thawed_where_the_store_has_lost_its_parts(chilled: Chilled) -> None:
+    place, cold = chilled.place, f'endpoint_url = "{chilled.store.endpoint_url}"\nregion = "us-east-1"\n'
+    copy = f'[[store.copies]]\nname = "b"\nurl = "{chilled.store.url}"\n{cold}storage_class = "GLACIER"\n'
+    place.write_config(copy + POLICIES)
+    chilled("run")
+    assert "classes" in chilled("run", "--json", now=DAY_AFTER).policy("ticks")
+    assert chilled.classes()["data"] == {"GLACIER"}
+    next((place.folder / "store").rglob("data/**/*.parquet")).unlink()
+    ran = chilled("repair", "--json")
+    assert ran.code == 1 and "bucketwise thaw" in ran.json["policies"][0]["error"], ran
+    told = chilled("thaw", *RANGE, "--json").policy("ticks")
+    assert (told["asked"], told["ready"], told["classes"]) == (1, 0, {"GLACIER": 1})
+    while chilled("thaw", *RANGE).code:
+        pass
+    assert chilled("repair", "--json").policy("ticks")["repaired"] == 1
+    assert chilled("verify", "-p", "ticks").code == 0
