@@ -86,7 +86,7 @@ def plan_erasure(
 ) -> ErasureReport:
     """Returns what `erase` would do. Changes nothing. Raises UsageError as it does."""
     check_erasable(context, erasure, others)
-    counts, counted, across = Counter[str](), set[int](), 0
+    counts, counted, across, left = Counter[str](), set[int](), 0, list[Remaining]()
     live = holdings_in(context, source_of(context.policy), erasure)
     for it in chain(live, archived.holdings(erasure)):
         context.check()
@@ -95,11 +95,12 @@ def plan_erasure(
         counts["commits_rewritten"] += it.kind == "archived" and it.erased > 0
         counted |= it.names.all
         across += it.across
+        left += [Remaining(it.place, it.unread, True)] if it.unread else []
     counts += count_records(context, erasure)
     counts["summaries"] = sum(len(it) for _, it in summaries_of(context, erasure))
     check_edges(erasure, across)
     named = {name: counts[name] for name in COUNTS}
-    return ErasureReport(named, list(unreached(archived, erasure)))
+    return ErasureReport(named, [*left, *unreached(archived, erasure)])
 
 
 def erase_series(
@@ -162,9 +163,6 @@ _WHAT = {
 }
 
 
-_UNREADABLE = "the file can't be read as documents: look at it, and delete it"
-
-
 _NUMBERS = (
     "numbers, true, false, and texts of one or two characters are looked for as values of the series, and "
     "not inside texts"
@@ -215,8 +213,8 @@ def _texts(context: ArchiveContext, archived: ArchivedSeries, search: TextSearch
 def _reported(places: Iterable[PlaceHolding]) -> Iterator[Remaining]:
     for (kind, place), some in groupby(places, lambda it: (it.kind, it.place)):
         held = list(some)
-        if not all(it.is_readable for it in held):
-            yield Remaining(place, _UNREADABLE, True)
+        for why in {it.unread: None for it in held if it.unread}:
+            yield Remaining(place, why, True)
         yield from remaining_in(place, _WHAT[kind], sum(it.erased for it in held))
         yield from remaining_in(place, _ACROSS, sum(it.across for it in held))
 

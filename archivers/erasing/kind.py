@@ -115,14 +115,15 @@ def _is_of_another(document: dict[str, object], policy: Policy) -> bool:
 
 class PlaceHolding(NamedTuple):
     """The contents of a place, or of a part of it, of the series: how many buckets go, or are rewritten, and
-    how many the range cuts. `kind`: the name of its count."""
+    how many the range cuts. `kind`: the name of its count. `unread`: why it can't be read now; empty where it
+    can."""
 
     kind: str
     place: str
     erased: int
     across: int = 0
     names: BucketNames = BucketNames()
-    is_readable: bool = True
+    unread: str = ""
 
 
 class ArchivedSeries(Protocol):

@@ -19,7 +19,7 @@ from bucketwise.archivers.erasing.kind import PlaceHolding, Remaining, TextSearc
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import commit_of_superseded, superseded_prefix
-from bucketwise.archivers.format.writing import Maker
+from bucketwise.archivers.format.writing import ColdCommit, Maker
 from bucketwise.archivers.moving.copies import KnownCopies
 from bucketwise.archivers.records.receipt_files import decoded
 from bucketwise.archivers.records.registry import record_rekept
@@ -35,11 +35,13 @@ from bucketwise.buckets.models.shape import split
 
 
 class AffectedCommit(NamedTuple):
-    """A commit that holds something of the series."""
+    """A commit that holds something of the series. `unread`: why it can't be told what it holds; empty where
+    it can."""
 
     manifest: Manifest
     found: Selected  # by positions in the commit
     names: BucketNames
+    unread: str = ""
 
 
 def commits_of(
@@ -49,20 +51,28 @@ def commits_of(
 ) -> Iterator[AffectedCommit]:
     """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
     called with the buckets of each section, and what becomes of them, since they may not fit into memory
-    together."""
+    together. Of a commit that has to be thawed, nothing is found."""
     within = erasure.within
     for manifest in archive.manifests(within.start_ms, within.end_ms):
         which = manifest.sections_with(erasure.policy, [erasure.series])
         if any(which):
             parts, names = list[Selected](), BucketNames()
-            for held in archive.sections(manifest, which):
-                found = erasure.sort(held.batch)
-                parts.append(Selected(*(held.positions[it] for it in found)))
-                names |= BucketNames.of(held.batch, found)
-                visit(held.batch, found)
+            try:
+                for held in archive.sections(manifest, which):
+                    found = erasure.sort(held.batch)
+                    parts.append(Selected(*(held.positions[it] for it in found)))
+                    names |= BucketNames.of(held.batch, found)
+                    visit(held.batch, found)
+            except ColdCommit as error:
+                yield AffectedCommit(manifest, Selected.joined([]), BucketNames(), _thaw_first(error))
+                continue
             whole = Selected.joined(parts)
             if len(whole.affected) or len(whole.across):
                 yield AffectedCommit(manifest, whole, names)
+
+
+def _thaw_first(cold: ColdCommit) -> str:
+    return f"it may hold the series, and has to be thawed before it can be read. {cold.remedy}"
 
 
 class CommitEraser:
@@ -202,6 +212,12 @@ _UNFINISHED = (
 )
 
 
+_NO_DOCUMENTS = "the file can't be read as documents: look at it, and delete it"
+
+
+_NOT_SEARCHED = "it has to be thawed before it can be searched for values of the series as text"
+
+
 _UNREADABLE = "the file can't be read, so whether it holds a value of the series is unknown"
 
 
@@ -227,12 +243,12 @@ class OfflineSeries:
         for it in commits_of(archive, erasure):
             place, found = archive.place(it.manifest.name), it.found
             counts = len(found.affected), len(found.across)
-            yield PlaceHolding("archived", place, *counts, it.names)
+            yield PlaceHolding("archived", place, *counts, it.names, it.unread)
         for file, _, found in superseded_files_of(Superseded(archive), erasure):
             yield PlaceHolding("versions", f"{url}/{file.key}", len(found.affected))
         for aside in removed_files_of(archive.store, erasure):
-            place, is_readable = f"{url}/{aside.key}", aside.staying is not None
-            yield PlaceHolding("set_aside", place, aside.affected, is_readable=is_readable)
+            unread = _NO_DOCUMENTS if aside.staying is None else ""
+            yield PlaceHolding("set_aside", f"{url}/{aside.key}", aside.affected, unread=unread)
 
     def erase(self, work: ErasureWork) -> None:
         """Rewrites commits without the series, and files beside them."""
@@ -256,7 +272,12 @@ class OfflineSeries:
         archive = self.archive
         for commit in archive.commits():
             held = (it.batch for it in archive.sections(archive.manifest(commit)))
-            yield from search.documents(archive.place(commit), (it for b in held for it in (b.main, b.extra)))
+            try:
+                yield from search.documents(
+                    archive.place(commit), (it for b in held for it in (b.main, b.extra))
+                )
+            except ColdCommit:
+                yield Remaining(archive.place(commit), _NOT_SEARCHED, False)
         for found in archive.store.list(f"{self._name}/meta/"):
             place = f"{archive.store.url}/{found.key}"
             try:

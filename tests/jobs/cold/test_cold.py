@@ -3,6 +3,8 @@ are read again."""
 
 from __future__ import annotations
 
+import pytest
+
 from tests.jobs.cold.chilled import AFTER_180, DAY_AFTER, GLACIER, Chilled
 from tests.jobs.place import MINUTES, POLICIES, START
 
@@ -123,3 +125,29 @@ def test_a_cold_copy_is_thawed_where_the_store_has_lost_its_parts(chilled: Chill
         pass
     assert chilled("repair", "--json").policy("ticks")["repaired"] == 1
     assert chilled("verify", "-p", "ticks").code == 0
+
+
+@pytest.mark.proof
+def test_an_erasure_names_what_has_to_be_thawed_and_ends_once_it_is(chilled: Chilled) -> None:
+    chilled.write_config(GLACIER)
+    chilled("run")
+    chilled("run", now=DAY_AFTER)
+    assert chilled.classes()["data"] == {"GLACIER"}
+    database = chilled.place.database
+    database.ticks.insert_one({"symbol": "MDB", "d": START, "p": {"5": 99.0}})
+    erase = ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "asked for", "--json")
+    ran = chilled(*erase, now=DAY_AFTER)
+    assert ran.code == 0, ran
+    assert [it["found"] for it in ran.policy("ticks")["remaining"] if "thawed" in it["why"]] == [True]
+    ran = chilled(*erase, "--confirm", "ticks", now=DAY_AFTER)
+    assert ran.code == 3, ran
+    assert database.ticks.count_documents({}) == database.ticks_hourly.count_documents({}) == 0
+    (left, text) = (it for it in ran.policy("ticks")["remaining"] if "thawed" in it["why"])
+    assert left["found"] and "bucketwise thaw -p ticks --since 2018-06-30 --until 2018-07-01" in left["why"]
+    assert (text["place"], text["found"]) == (left["place"], False)
+    while chilled("thaw", *RANGE).code:
+        pass
+    ran = chilled(*erase, "--confirm", "ticks", now=DAY_AFTER)
+    assert ran.code == 0, ran
+    assert ran.policy("ticks")["archived"] == MINUTES
+    assert "data" not in chilled.classes()
