@@ -11,6 +11,7 @@ from tests.jobs.place import MINUTES, POLICIES, START
 RANGE = ("-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01")
 
 
+@pytest.mark.proof
 def test_parts_move_once_originals_are_deleted_and_compaction_has_looked_at_them(chilled: Chilled) -> None:
     chilled.write_config(GLACIER)
     ran = chilled("run", "--json")
@@ -69,6 +70,7 @@ def test_cold_parts_are_thawed_and_read(chilled: Chilled) -> None:
     assert chilled.place.database.back.count_documents({}) == MINUTES
 
 
+@pytest.mark.proof
 def test_a_late_reading_into_a_cold_window_waits_for_a_thaw(chilled: Chilled) -> None:
     chilled.write_config(GLACIER)
     chilled("run")
@@ -92,6 +94,7 @@ def test_a_late_reading_into_a_cold_window_waits_for_a_thaw(chilled: Chilled) ->
     assert first["count"] == 60 * 60 + 1
 
 
+@pytest.mark.proof
 def test_a_cold_part_that_is_put_back_moves_again(chilled: Chilled) -> None:
     (chilled.place.folder / "b").mkdir()
     copy = f'[[store.copies]]\nname = "b"\nurl = "{(chilled.place.folder / "b").as_uri()}"\n'
@@ -109,6 +112,7 @@ def test_a_cold_part_that_is_put_back_moves_again(chilled: Chilled) -> None:
     assert "classes" not in chilled("run", "--json", now=DAY_AFTER).policy("ticks")
 
 
+@pytest.mark.proof
 def test_a_cold_copy_is_thawed_where_the_store_has_lost_its_parts(chilled: Chilled) -> None:
     place, cold = chilled.place, f'endpoint_url = "{chilled.store.endpoint_url}"\nregion = "us-east-1"\n'
     copy = f'[[store.copies]]\nname = "b"\nurl = "{chilled.store.url}"\n{cold}storage_class = "GLACIER"\n'
