@@ -69,7 +69,7 @@ to = "offline"
 """
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.proof
 @pytest.mark.parametrize("unit", FUTURE)
 def test_none_is_passed_by(
     tmp_path: Path, database: Db, mongodb_uri: str, bucketwise: CommandLine, unit: str

@@ -30,6 +30,7 @@ def metrics() -> set[str]:
     return {code(row[0]) for row in rows(told("Metrics and health"))}
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_they_fire_when_they_should() -> None:
     """And not just before."""

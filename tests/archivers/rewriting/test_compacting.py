@@ -337,6 +337,7 @@ def test_a_day_that_is_larger_than_what_a_run_holds(
     assert sorted(cycle.archived()) == sorted(cycle.case.documents)
 
 
+@pytest.mark.proof
 def test_a_range(prepared: States) -> None:
     cycle = prepared(reading(), archived_every_few_hours)
     within = TimeRange(DAY0 + DAYS, DAY0 + 2 * DAYS)

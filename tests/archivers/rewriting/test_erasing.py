@@ -185,7 +185,7 @@ def test_it_dies_at_each_step(
         assert world.cycle.verify().bad == []
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("name", SERIES)
 def test_what_was_merged_goes_at_once(prepared: States, name: str) -> None:
     """The commits that a compaction has replaced stay for a while; not where they hold what is erased."""

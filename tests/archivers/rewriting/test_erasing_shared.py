@@ -94,6 +94,7 @@ def rest(case: Case) -> list[bytes]:
     return with_overflow(documents, [it for it in extra if bson.decode(it, CODEC)["bucket_id"] in there])
 
 
+@pytest.mark.proof
 @FEW_STEPS
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_it_dies_at_each_step(
@@ -128,7 +129,7 @@ def test_it_dies_at_each_step(
         assert world.cycle.verify().bad == []
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("delete", [True, False])
 def test_a_copy_from_before_that_is_put_back_is_named(prepared: States, delete: bool) -> None:
     """Whether originals were deleted, so that receipts of deletes name it, or wait."""

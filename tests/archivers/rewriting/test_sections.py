@@ -190,7 +190,7 @@ def test_a_bucket_that_was_restored_and_moved_is_archived_once(prepared: States)
     assert cycle.verify().bad == []
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_restored_and_changed_takes_the_place_of_its_copy(prepared: States, name: str) -> None:
     cycle = in_sections(prepared, name)

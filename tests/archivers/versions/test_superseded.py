@@ -286,7 +286,7 @@ def unsets(place: Place) -> None:
 WANTED: dict[Meddle, Document] = {deletes_and_upserts: LATE, unsets: hours({3: 1.0}, unit="C")}
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("to", "meddle"), in_turn(KINDS, list(WANTED)))
 def test_between_copy_and_delete(
     database: Database[Document], file_store: Store, to: str, meddle: Meddle

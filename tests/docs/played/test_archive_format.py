@@ -88,6 +88,7 @@ def test_duckdb_reads_it(store: Path) -> None:
     assert connection.execute(counting).fetchall() == [(MINUTES * 60,)]
 
 
+@pytest.mark.proof
 def test_polars_reads_it(store: Path) -> None:
     (row,) = python("polars", store)["result"].to_dicts()
     assert (row["symbol"], row["readings"]) == ("MDB", MINUTES * 60)

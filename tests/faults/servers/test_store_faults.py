@@ -98,7 +98,7 @@ def is_any(request: Request) -> bool:  # noqa: ARG001
 # Writes
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.proof
 @pytest.mark.parametrize("times", [1, ATTEMPTS - 1, None])
 def test_a_put_whose_reply_is_lost_is_done(
     proxy: S3Proxy, store: S3Store, truth: ObjectStore, times: int | None

@@ -45,7 +45,7 @@ def run_new(place: Place, now: str, name: str = "ticks") -> Ran:
     return place("run", "--json", "--config", "new.toml", "-p", name, now=now)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("name", "grace"),
     [

@@ -130,7 +130,7 @@ def _at(now: datetime) -> str:
     return now.isoformat()
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("archive", "asked"),
     [

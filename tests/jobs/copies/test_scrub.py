@@ -84,7 +84,7 @@ def test_it_is_put_back_from_where_it_is_not_damaged(place: Place, damaged: str,
     assert _run(place, 2).code == 0
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("days", [70, 240])
 def test_nothing_but_the_share_grows(
     database: Database[dict[str, Any]], mongodb_uri: str, file_store: Store, days: int

@@ -107,6 +107,7 @@ ROLLUPS: dict[str, Document | None] = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "rollup",
     [

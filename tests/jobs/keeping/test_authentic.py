@@ -51,7 +51,7 @@ def restored(place: Place) -> list[bytes]:
     return found
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 def test_files_of_another_database(archived: Place, other: Place) -> None:
     """A store was synchronized to the wrong prefix."""
     assert archived("restore", "-p", "ticks", "--to", "back").code == 0
@@ -129,7 +129,7 @@ def test_an_older_database_beside_a_newer_store(place: Place) -> None:
     assert len(restored(place)) == MINUTES + len(late)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("policy", "count"), [("ticks", 6), ("iot", 2), pytest.param("iot", 6, marks=pytest.mark.proof)]
 )

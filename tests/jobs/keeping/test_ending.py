@@ -57,7 +57,7 @@ def files(place: Place) -> set[str]:
     return {it for it in names if it.startswith(("data/", "meta/buckets", "meta/manifests", "meta/versions"))}
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(("policy", "buckets"), [("ticks", 180), ("iot", 18)])
 def test_what_is_past_gets_a_tombstone_and_goes_when_it_has_stood(
     ending: Place, policy: str, buckets: int

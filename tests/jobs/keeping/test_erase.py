@@ -52,6 +52,7 @@ def found(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [it for it in body["remaining"] if it["found"]]
 
 
+@pytest.mark.proof
 @after("run")
 def test_a_series_goes_from_everywhere_and_nothing_else_does(place: Place) -> None:
     alone = restored(place), summaries(place, "ticks_hourly"), summaries(place, "ticks_daily")
@@ -87,6 +88,7 @@ def test_an_online_archive(place: Place) -> None:
     assert place("audit", "-p", "iot").code == 0
 
 
+@pytest.mark.proof
 @after(fill, "run")
 def test_a_dry_run_counts_the_same_and_changes_nothing(place: Place) -> None:
     fill(place, minutes=5, first=180)
@@ -171,6 +173,7 @@ def test_a_range_that_cuts_buckets_is_refused(place: Place) -> None:
     assert after == before
 
 
+@pytest.mark.proof
 def test_what_lies_beside_the_commits_goes_too(place: Place) -> None:
     """A copy of a bucket that changed lies under superseded/ and versions/; a restored one is pinned; broken
     ones are in quarantine."""
@@ -453,7 +456,7 @@ def gateways(place: Place, first: int, last: int) -> None:
         place.database.gateways.insert_one({"_id": hour, **body, "held": held})
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("to", ['to = "offline"', 'to = "online"\ncollection = "gateways_archive"'])
 def test_buckets_of_several_series_stay_without_it(place: Place, to: str) -> None:
     """Live ones, copies that wait, archived ones, versions beside them, restored ones; a hold on another

@@ -114,6 +114,7 @@ def test_what_is_held_moves_with_a_copy_and_what_is_frozen_does_not(place: Place
     assert (said["deleted"], said["left"]) == (frozen, 0)
 
 
+@pytest.mark.proof
 def test_a_copy_whose_original_is_frozen_meanwhile_waits(place: Place) -> None:
     place.write_config(POLICIES.replace('after = "30d"\n', 'after = "30d"\ngrace = "2d"\n'))
     for policy in ("ticks", "iot"):

@@ -133,7 +133,7 @@ def scanning(place: Place) -> None:
     place.write_config(POLICIES.replace(".rollup]\n", '.rollup]\nlate_data = "scan"\n'))
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("name", "late_data"),
     [

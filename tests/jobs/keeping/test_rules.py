@@ -70,7 +70,7 @@ def hours_of(place: Place, site: str, kind: str) -> int:
     return place.database.rooms_hourly.count_documents({"site": site, "kind": kind})
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_buckets_go_by_the_first_rule_that_fits_and_archives_by_the_longest(rooms: Place, to: str) -> None:
     write(rooms, to, 'archive = "30d"\narchive_grace = "1d"', '{archive = "400d"}')
@@ -107,6 +107,7 @@ def test_buckets_go_by_the_first_rule_that_fits_and_archives_by_the_longest(room
     assert rooms("verify", "-p", "rooms", now=iso(START + 423 * DAY)).code == 0
 
 
+@pytest.mark.proof
 def test_summaries_go_by_the_rules_and_late_readings_bring_none_back(rooms: Place) -> None:
     write(rooms, "offline", 'hourly = "30d"\ngrace = "0s"', '{hourly = "400d"}')
     run(rooms, 4)

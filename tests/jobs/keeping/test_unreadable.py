@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from tests.jobs.place import Db, Place
 
 POLICIES = """
@@ -41,6 +43,7 @@ def _counts(database: Db, level: str) -> dict[datetime, tuple[int, float]]:
     return {it["start"].replace(tzinfo=UTC): (it["count"], it["v"]["last"]) for it in found}
 
 
+@pytest.mark.proof
 def test_its_window_stays_and_is_tried_again(place: Place) -> None:
     place.write_config(POLICIES)
     source = place.database.c

@@ -233,6 +233,7 @@ def test_indexes(place: Place) -> None:
     assert codes(advise(place, "iot")) & {"index-unused", "index-missing"} == set()
 
 
+@pytest.mark.proof
 def test_the_models_are_tried(place: Place) -> None:
     place.database.ticks.delete_many({"$expr": {"$mod": [{"$minute": "$d"}, 6]}})  # 30 buckets are left
     before = place.everything()

@@ -38,6 +38,7 @@ ASKED: list[tuple[str, ...]] = [
     ("explain", "-p", "ticks", "--at", "2018-06-30T01:00"),
     ("verify",),
     ("drill",),
+    ("thaw", "-p", "ticks", *RANGE),
     ("audit",),
     ("receipts",),
     ("receipts", "--full"),

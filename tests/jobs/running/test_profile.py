@@ -11,7 +11,7 @@ def test_a_run_tells_what_its_time_went_to(place: Place) -> None:
     assert ran.code == 0
     for name, without in (("ticks", set[str]()), ("iot", {"encode", "read_back", "commit"})):
         told = ran.policy(name)["profile"]
-        assert set(told["steps"]) == {"rollup", "archive", "compact", "archive_expiry", "expiry"}
+        assert set(told["steps"]) == {"rollup", "archive", "compact", "archive_expiry", "expiry", "scrub"}
         assert list(told["phases"]) == list(PHASES)
         assert {it for it, seconds in told["phases"].items() if not seconds} <= without | {"compare", "sum"}
         assert told["phases"]["delete"] <= told["steps"]["archive"]

@@ -183,6 +183,7 @@ def test_no_verb_works_outside_of_the_window(place: Place) -> None:
     assert place.database.ticks.count_documents({}) == 0
 
 
+@pytest.mark.proof
 def test_a_policy_may_say_otherwise_key_by_key(place: Place) -> None:
     throttled(place, CLOSED, 'max_rate = "1GB/s"', of_ticks='window = "always"')
     told = place("run", "--json").json["policies"]

@@ -45,6 +45,7 @@ def findings(place: Place) -> tuple[int, list[tuple[str, str, str]]]:
     return ran.code, [(it["code"], it["severity"], it["message"]) for it in found]
 
 
+@pytest.mark.proof
 def test_runs_register_what_they_archive(place: Place) -> None:
     place.write_config(LAKE + POLICIES)
     ran = place("run", "--json")

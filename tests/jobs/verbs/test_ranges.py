@@ -104,6 +104,7 @@ def test_days_at_the_ends_of_the_calendar() -> None:
     assert "--since 0001-01-01: in Asia/Kolkata" in str(refused.value)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("text", ["yesterday", "-7d", "2018-06"])
 @pytest.mark.parametrize(
     "verb",

@@ -246,6 +246,7 @@ def test_no_refusal_of_the_store_shows_them(planted: Planted) -> None:
     planted.check_everything()
 
 
+@pytest.mark.proof
 def test_the_service_shows_none(planted: Planted) -> None:
     """A policy that works, and one whose store refuses: log, metrics, health and ledger."""
     config = planted.folder / "bucketwise.toml"

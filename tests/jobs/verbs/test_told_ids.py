@@ -131,7 +131,7 @@ def rename(collection: Collection[dict[str, Any]], identity: Any) -> None:
     collection.insert_one(found | {"_id": identity})
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [
@@ -284,6 +284,7 @@ def test_ids_go_into_messages_in_one_way() -> None:
     assert bare == []
 
 
+@pytest.mark.proof
 def test_what_is_told_as_python_has_it_is_text() -> None:
     """`!r` of anything else may be of a document: use extended_json. Add the name of a text above."""
     reprs = [

@@ -72,6 +72,7 @@ def test_run_does_it_all_and_a_second_run_nothing(place: Place) -> None:
     assert now_there == stood
 
 
+@pytest.mark.proof
 def test_what_only_looks_changes_nothing(place: Place) -> None:
     break_one(place)
     for when in ("before", "after"):

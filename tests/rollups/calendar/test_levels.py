@@ -167,7 +167,7 @@ def check(bench: Bench, policy: Policy, zone: str, now: datetime, found: Sequenc
     )
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("bench", "zone"),
     [
@@ -274,7 +274,7 @@ def test_a_range_or_a_scan_trusts_no_hours_of_a_day_that_it_touches(bench: Bench
     assert (hour["count"], day["count"]) == (1, 25)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("bench", "zone"),
     [

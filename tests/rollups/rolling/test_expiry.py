@@ -55,6 +55,7 @@ def expire(bench: Bench, policy: Policy, now: datetime, **more: Any) -> GONE_AND
     return done.gone["hourly"], done.waiting["hourly"]
 
 
+@pytest.mark.proof
 def test_a_summary_goes_once_its_window_ended_before_the_retention(full: Bench) -> None:
     full.database["hourly"].insert_one({"_id": "mine", "start": FIRST, "end": FIRST})
     policy = policy_of(retain=AT_ONCE)
@@ -178,6 +179,7 @@ def test_a_late_reading_counts_where_the_archive_of_other_series_ended(bench: Be
     assert counts(moved) == {"A": 1, "B": 3}
 
 
+@pytest.mark.proof
 def test_a_late_reading_counts_while_its_summary_waits(full: Bench) -> None:
     policy = keeping(24)
     expire(full, policy, LATER)

@@ -224,7 +224,7 @@ def archive(bench: Bench, some: list[Document]) -> None:
         bench.database["books"].insert_one(receipt, session=session)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize("deletes", [False, True], ids=["kept", "deleted"])
 @pytest.mark.parametrize("levels", [ALL_LEVELS, {"daily": "daily"}, MONTHS], ids=["all", "days", "months"])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(it, marks=pytest.mark.proof) for it in range(2, 12))])
