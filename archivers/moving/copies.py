@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 from tempfile import SpooledTemporaryFile
@@ -44,6 +45,8 @@ from bucketwise.rollups.context import result_of
 _SIZE = 16
 #: Fingerprints in one document.
 _IN_ONE = 200_000
+#: How long nothing becomes of originals that were looked at, and that no run meets.
+_LOOK_AGAIN = timedelta(days=30)
 
 
 class KnownBuckets(NamedTuple):
@@ -73,6 +76,7 @@ class KnownCopies:
         self._work = work
         self._receipts = work.receipts
         self.not_met = dict[str, Positions]()  # of copies whose originals no run has deleted, by commit
+        self._looked = dict[str, Document]()  # which of these an earlier run has looked at, and when
 
     @property
     def _may_stay(self) -> bool:
@@ -101,6 +105,21 @@ class KnownCopies:
                 held.buckets[:] |= np.isin(mine.buckets, copies.buckets[same])
                 held.commits.add(name)
         return held
+
+    def not_met_anew(self) -> Iterator[tuple[str, Positions]]:
+        """Yields the copies that were not met, by commit: not those of which a run has found lately that
+        nothing has become of their originals. They may be under a rule that keeps them."""
+        for name, missed in self.not_met.items():
+            looked = self._looked.get(name, {})
+            since = self._work.now - looked["at"] if looked.get("of") == _digest(missed) else _LOOK_AGAIN
+            if len(missed) and not timedelta(0) <= since < _LOOK_AGAIN:
+                yield name, missed
+
+    def note_looked(self, commit: str, missed: Positions) -> None:
+        """Records that nothing has become of the originals of these copies."""
+        looked = {"of": _digest(missed), "at": self._work.now}
+        identity, _ = next(self._places(commit, 1))
+        self._receipts.collection.update_one({"_id": identity}, {"$set": {"looked": looked}})
 
     def _is_as_it_was(
         self, copies: _Fingerprints, same: NDArray[np.bool_], live: NDArray[np.bool_], mine: _Fingerprints
@@ -152,6 +171,7 @@ class KnownCopies:
             if document is None or "xxh3" not in document:  # it may be of another hash, which matches nothing
                 return None
             found.append(document)
+        self._looked[commit] = found[0].get("looked", {}) if found else {}
         prints = _Fingerprints(
             np.concatenate([np.frombuffer(it["xxh3"], f"S{_SIZE}") for it in found]),
             np.concatenate([np.frombuffer(it["ids"], "<u8") for it in found]),
@@ -166,6 +186,10 @@ class KnownCopies:
 def _hashes(items: Iterable[bytes | memoryview]) -> NDArray[np.bytes_]:
     """Returns the XXH3 (https://xxhash.com) of each. It is made for speed, and tells accidental changes."""
     return np.frombuffer(b"".join(map(xxh3_128_digest, items)), f"S{_SIZE}")
+
+
+def _digest(missed: Positions) -> bytes:
+    return xxh3_128_digest(missed.astype("<i8").tobytes())
 
 
 def _hash_of_id(raw_id: bytes) -> int:

@@ -220,9 +220,9 @@ class OfflineRun:
         has become of originals that this run has not met beside others of their commit."""
         self._settle_copies(0)
         if self._work.kept and not self._work.measured:
-            for name, missed in self._known.not_met.items():
+            for name, missed in self._known.not_met_anew():
                 self._work.check()
-                receipt = self._receipts.get(name) if len(missed) else None
+                receipt = self._receipts.get(name)
                 commit = commit_of(receipt) if receipt and receipt.get("state") == "open" else None
                 if commit is not None:
                     self._settle_missed(self._archive.manifest(commit), missed)
@@ -233,7 +233,7 @@ class OfflineRun:
         moved, gone, spans = list[int](), list[int](), list[tuple[int, int]]()
         for held in self._archive.buckets_at(manifest, missed):
             found = compare_all(self._work.database, self._work.policy, held.batch)
-            moved += held.positions[found.changed].tolist()
+            moved += held.positions[self._sound(held.batch, found.changed)].tolist()
             gone += held.positions[found.gone].tolist()
             decoded = decode(held.batch.take(found.gone), manifest.archived_policy)
             spans += [(first, last + 1) for first, last in decoded.spans().tolist()]
@@ -242,6 +242,17 @@ class OfflineRun:
             self._known.forget(manifest)
         if moved:
             self._amend(manifest, moved)
+        if not moved and not gone:
+            self._known.note_looked(manifest.commit, missed)
+
+    def _sound(self, batch: Batch, changed: Sequence[int]) -> list[int]:
+        """Returns those of these buckets, by their places, of which there is a new version to archive: the
+        copy of one that somebody has broken is its last good version."""
+        found = set[bytes]()
+        for live in self._work.source.by_raw_ids(batch.take(list(changed)).main.raw_ids):
+            sound = live.take(decode(live, self._work.policy).units)
+            found |= {same_id(raw_id) for raw_id in sound.main.raw_ids}
+        return [at for at in changed if same_id(batch.main.raw_id(at)) in found]
 
     def close(self) -> None:
         """Stops copies that are under way, and frees what they hold."""

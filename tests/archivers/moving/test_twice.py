@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from bucketwise.archivers.context import Connections
+from bucketwise.archivers.decisions import Outcome
 from bucketwise.archivers.moving import copies as copied_buckets
 from bucketwise.archivers.moving import offline as offline_run
 from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.writes import compare_all
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.tables import Store
@@ -240,3 +242,27 @@ def test_one_that_moves_where_nothing_is_deleted_counts_once(
     before = list(database["bucketwise_receipts"].find())
     cycle.run(now)
     assert list(database["bucketwise_receipts"].find()) == before  # what has gone is looked at once
+
+
+def test_copies_of_originals_that_no_run_meets_are_compared_once_in_a_while(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is broken, and stays as it was archived, is not met beside the others."""
+    base = samples("dates")
+    documents = [bucket(f"a{i}", DAY0 + i * HOUR, DAY0 + (i + 0.5) * HOUR) for i in range(3)]
+    case = Case(base.name, base.policy, [encode(it) for it in documents], []).with_archive(delete=False)
+    cycle = Cycle(database, case, file_store).load()
+    cycle.run()
+    database[case.policy.collection].update_one({"_id": "a1"}, {"$set": {"samples": "broken"}})
+    compared = list[datetime]()
+
+    def counting(*given: Any) -> Outcome:
+        compared.append(now)
+        return compare_all(*given)
+
+    monkeypatch.setattr(offline_run, "compare_all", counting)
+    begin = LATER + DAY
+    for now in (begin, begin, begin + DAY, begin + 31 * DAY):
+        cycle.run(now)
+    assert compared == [begin, begin + 31 * DAY]
+    assert {bson.decode(it)["_id"] for it in cycle.archived()} == {"a0", "a1", "a2"}
