@@ -19,7 +19,14 @@ Document = dict[str, Any]
 
 def rules_held(archive: OfflineArchive, manifest: Manifest, rules: RetentionRules) -> set[int]:
     """Returns the numbers of the rules that the series of a commit are under: all of them where that can't be
-    told. Raises DamagedError where the commit can't be read."""
+    told, as of a cold one. Raises DamagedError where the commit can't be read."""
+    try:
+        return _rules_held(archive, manifest, rules)
+    except ColdCommit:
+        return set(range(len(rules.rules)))
+
+
+def _rules_held(archive: OfflineArchive, manifest: Manifest, rules: RetentionRules) -> set[int]:
     policy, found = manifest.archived_policy, set[int]()
     everything = set(range(len(rules.rules)))
     for held in archive.sections(manifest):
@@ -41,7 +48,7 @@ def longest_held(archive: OfflineArchive, manifest: Manifest, rules: RetentionRu
         return 0
     try:
         return rules.longest(rules_held(archive, manifest, rules))
-    except (DamagedError, ColdCommit):
+    except DamagedError:
         return None
 
 
@@ -88,14 +95,10 @@ class CommitRules:
                 self._unrecorded[commit.name] = number
 
     def is_under(self, manifest: Manifest, number: int) -> bool:
-        """Returns whether this rule keeps a commit longest, by its documents: receipts are not trusted. Of a
-        cold one that can't be told: it stays until it is thawed."""
+        """Returns whether this rule keeps a commit longest, by its documents: receipts are not trusted."""
         if self.rules.is_single:
             return True
-        try:
-            held = rules_held(self._archive, manifest, self.rules)
-        except ColdCommit:
-            return False
+        held = rules_held(self._archive, manifest, self.rules)
         lengths = (self.rules.rules[it] for it in held)
         by = min((it.archived_by for it in lengths if it is not None), default=None)
         return self.rules.longest(held) == number and by is not None and manifest.newest.created <= by

@@ -155,3 +155,20 @@ def test_an_erasure_names_what_has_to_be_thawed_and_ends_once_it_is(chilled: Chi
     assert ran.code == 0, ran
     assert ran.policy("ticks")["archived"] == MINUTES
     assert "data" not in chilled.classes()
+
+
+@pytest.mark.proof
+def test_with_rules_of_several_lengths_a_cold_commit_stays_for_the_longest(chilled: Chilled) -> None:
+    rule = '[[policies.ticks.rules]]\nmatch = {symbol = "OTHER*"}\nretain.archive = "120d"\n[policies.iot]'
+    policies = POLICIES.replace("[policies.iot]", rule, 1)
+    policies = policies.replace("[policies.ticks.retain]", '[policies.ticks.retain]\narchive = "90d"')
+    chilled.write_config(GLACIER, policies)
+    chilled("run")
+    chilled("run", now=DAY_AFTER)
+    assert chilled.classes()["data"] == {"GLACIER"}
+    for now, commits in (("2018-12-10T00:00:00Z", 1), ("2019-02-01T00:00:00Z", 0)):
+        for _ in range(2):
+            ran = chilled("run", "--json", now=now)
+            assert ran.code == 0, ran
+        told = chilled("commits", "-p", "ticks", "--json", now=now).policy("ticks")["commits"]
+        assert len(told) == commits, (now, told)
