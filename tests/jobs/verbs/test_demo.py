@@ -184,11 +184,11 @@ def test_everything_adds_up_and_keep_leaves_it_up(tmp_path: Path, database: Data
     await_end(told["pid"])
 
 
-#: The demo as a process of its own, on the readings of few days.
+#: The demo as a process of its own, on the readings of few days, some of which are archived.
 SHORT = """
 import runpy, sys
 from bucketwise.jobs.demo import stage
-stage.DAYS = 5
+stage.DAYS = 20
 sys.argv = ["bucketwise", "demo"]
 runpy.run_module("bucketwise", run_name="__main__", alter_sys=True)
 """
@@ -214,7 +214,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
         assert alive(mongod)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
     assert not alive(mongod)
