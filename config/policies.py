@@ -25,6 +25,8 @@ from bucketwise.config.tables import (
     Table,
     Throttle,
     Workers,
+    class_to_put,
+    moves_at_once,
 )
 from bucketwise.config.times import format_duration
 from bucketwise.config.values import (
@@ -122,10 +124,6 @@ class StorageClass(Table):
     named: str = Field(alias="class")
 
 
-#: Storage classes whose objects have to be thawed before a read.
-COLD = ("GLACIER", "DEEP_ARCHIVE")
-
-
 class Archive(Table):
     """The table `archive` of a policy: what expires when, where it goes, and how fast it is deleted."""
 
@@ -144,13 +142,12 @@ class Archive(Table):
     @property
     def first_class(self) -> str | None:
         """Returns the class that parts are put with: never a cold one, since they are read back."""
-        return None if self.storage_class in COLD else self.storage_class
+        return class_to_put(self.storage_class)
 
     @property
     def moves(self) -> dict[str, timedelta]:
         """Returns the classes to which parts move, and how old their readings are then, in that order."""
-        at_once = {self.storage_class: timedelta(0)} if self.storage_class in COLD else {}
-        return at_once | {it.named: it.after for it in self.storage_classes}
+        return moves_at_once(self.storage_class) | {it.named: it.after for it in self.storage_classes}
 
 
 class ArchiveCollections(NamedTuple):

@@ -27,6 +27,19 @@ from bucketwise.config.values import (
     WorkerCount,
 )
 
+#: Storage classes whose objects have to be thawed before a read.
+COLD = ("GLACIER", "DEEP_ARCHIVE")
+
+
+def class_to_put(named: str | None) -> str | None:
+    """Returns the class that objects are put with: never a cold one, since they are read back."""
+    return None if named in COLD else named
+
+
+def moves_at_once(named: str | None) -> dict[str, timedelta]:
+    """Returns the class to which parts move once they are read back, where they are to be in a cold one."""
+    return {named: timedelta(0)} if named is not None and named in COLD else {}
+
 
 class Table(BaseModel):
     """A table of the policy file: immutable, strict in its types, and without unknown keys."""

@@ -10,7 +10,7 @@ be, compares them, and goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -74,10 +74,10 @@ class Mover:
             return self.report
         if self.writes:
             self._note(schedule)
-        found = list(self._candidates())
-        due = [(it, classes) for it in found if (classes := self._due(schedule, it))]
+        found = [(it, self._due(schedule, it)) for it in self._candidates()]
+        due = [(it, classes) for it, classes in found if classes]
         if self.writes:
-            self._postpone(schedule, [it for it in found if not self._due(schedule, it)])
+            self._postpone(schedule, [it for it, classes in found if not classes])
         has_copy = self._holders()
         for number, (receipt, classes) in enumerate(due, start=1):
             if not has_copy(receipt["_id"]["name"]):
@@ -127,7 +127,7 @@ class Mover:
             self.context.check()
             receipts.collection.bulk_write(updates[at : at + _AT_ONCE], ordered=False)
 
-    def _holders(self) -> Any:
+    def _holders(self) -> Callable[[str], bool]:
         """Returns a function that says whether each copy of the store has all of a commit: what is cold can't
         be copied."""
         names = {it.name for it in standings(self.context)}

@@ -14,7 +14,7 @@ from bucketwise.archivers.stores.classes import ClassedStore
 from bucketwise.archivers.stores.copied import copies_of
 from bucketwise.archivers.stores.encrypted import EncryptedStore
 from bucketwise.buckets.fields.times import later
-from bucketwise.config.policies import COLD
+from bucketwise.config.tables import COLD, moves_at_once
 from bucketwise.config.times import format_duration
 
 #: The classes in which the parts of a commit are, by the name of the place.
@@ -40,8 +40,8 @@ def places_of(context: ArchiveContext) -> Iterator[Place]:
     yield _place(FIRST, copied.first if copied else inner, archive.moves)
     for copy in copied.copies if copied else ():
         named = copy.storage_class
-        own = {named: timedelta(0)} if named is not None and named in COLD else {}
-        yield _place(f"copy {copy.name}", copy.store, archive.moves if named is None else own)
+        moves = archive.moves if named is None else moves_at_once(named)
+        yield _place(f"copy {copy.name}", copy.store, moves)
 
 
 def _place(name: str, store: ObjectStore, moves: Mapping[str, timedelta]) -> Place:

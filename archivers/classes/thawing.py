@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from bucketwise.archivers.classes.schedule import Place, places_of
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.format.manifest import Manifest, Part
+from bucketwise.archivers.format.manifest import Part
 from bucketwise.archivers.format.writing import damage_at
 from bucketwise.archivers.stores.base import NotFound
 from bucketwise.archivers.stores.classes import THAW_HOURS, ClassedStore, Standing, Tier
@@ -50,11 +49,11 @@ class ThawReport:
         return self.ready == self.parts
 
 
-def thaw(context: ArchiveContext, options: ThawOptions, *, asks: bool = True) -> ThawReport:
+def thaw(context: ArchiveContext, options: ThawOptions) -> ThawReport:
     """Asks for the cold parts of all commits that touch the range, unless one of the store's copies can give
-    them now; what the first store has lost is asked for in a copy. Returns how they lie. `asks`: without it,
-    nothing is asked for. Raises UsageError where the class does not know the tier, DamagedError where a part
-    is missing, and StoreError."""
+    them now; what the first store has lost is asked for in a copy. Returns how they lie. Raises
+    UsageError where the class does not know the tier, DamagedError where a part is missing, and StoreError.
+    """
     report = ThawReport()
     if not context.has_parts:
         return report
@@ -65,22 +64,12 @@ def thaw(context: ArchiveContext, options: ThawOptions, *, asks: bool = True) ->
         report.commits += 1
         for part in manifest.parts:
             context.check()
-            _thaw(part, places, options, report, asks=asks)
+            _thaw(part, places, options, report)
         context.progress("parts that can be read", report.ready, number / len(manifests))
     if report.asked or report.waiting:
         hours = max(THAW_HOURS[it].get(options.tier, 0) for it in report.classes)
         report.ready_at = later(context.now, timedelta(hours=hours))
     return report
-
-
-def cold_parts(context: ArchiveContext, manifests: Iterable[Manifest]) -> Iterator[tuple[Manifest, Part]]:
-    """Yields the parts of these commits that no place can give now. Asks for each part."""
-    places = list(places_of(context))
-    for manifest in manifests:
-        for part in manifest.parts:
-            context.check()
-            if not _readable(part, places)[2]:
-                yield manifest, part
 
 
 def _readable(part: Part, places: list[Place]) -> tuple[Place, Standing, bool]:
@@ -105,7 +94,7 @@ def _standing(place: Place, part: Part) -> Standing | None:
     return None if place.store.head(part.key) is None else _AT_HAND
 
 
-def _thaw(part: Part, places: list[Place], options: ThawOptions, report: ThawReport, *, asks: bool) -> None:
+def _thaw(part: Part, places: list[Place], options: ThawOptions, report: ThawReport) -> None:
     place, found, is_readable = _readable(part, places)
     report.parts += 1
     if found.storage_class in THAW_HOURS:
@@ -116,11 +105,9 @@ def _thaw(part: Part, places: list[Place], options: ThawOptions, report: ThawRep
         return
     if found.is_thawing:
         report.waiting += 1
-    elif asks:
+    else:
         _ask(part, place, found, options)
         report.asked += 1
-    else:
-        report.waiting += 1
 
 
 def _ask(part: Part, place: Place, found: Standing, options: ThawOptions) -> None:

@@ -26,7 +26,7 @@ def may_hold(store: ObjectStore, identity: str) -> bool:
     """Returns whether the archive of a policy lies in a store or in one of its copies, as far as they can be
     reached."""
     of_copies = copies_of(store)
-    stores = [store] if of_copies is None else [of_copies.first, *(it.store for it in of_copies.copies)]
+    stores = [store] if of_copies is None else of_copies.stores
     keys = owner_key(identity), keyring_key(identity)
     try:
         return any(it.head(key) is not None for it in stores for key in keys)

@@ -111,7 +111,7 @@ def scrub(context: ArchiveContext) -> Scrubbed | None:
         if not context.binding.state.is_claimed:
             context.binding.check_claim()  # nothing is put where a disk is not mounted
         repaired = Repair(context, store, writes=True, pieces=list(found.damaged.values())).run()
-        urls = tuple(f"{it.url}/" for it in (store.first, *(copy.store for copy in store.copies)))
+        urls = tuple(f"{it.url}/" for it in store.stores)
         records = [it for it in found.lost if not it.place.startswith(urls)]  # no copy mends these
         found.mended, found.lost = repaired.objects, [*repaired.lost, *records]
     again = tuple(sorted(found.damaged))[:_MOST_AGAIN] if found.lost else ()

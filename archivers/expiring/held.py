@@ -20,25 +20,21 @@ Document = dict[str, Any]
 def rules_held(archive: OfflineArchive, manifest: Manifest, rules: RetentionRules) -> set[int]:
     """Returns the numbers of the rules that the series of a commit are under: all of them where that can't be
     told, as of a cold one. Raises DamagedError where the commit can't be read."""
-    try:
-        return _rules_held(archive, manifest, rules)
-    except ColdCommit:
-        return set(range(len(rules.rules)))
-
-
-def _rules_held(archive: OfflineArchive, manifest: Manifest, rules: RetentionRules) -> set[int]:
     policy, found = manifest.archived_policy, set[int]()
     everything = set(range(len(rules.rules)))
-    for held in archive.sections(manifest):
-        decoded = decode(held.batch, policy)
-        columns = decoded.columns
-        has_unknown = columns.reading_series is not None and not columns.lengths.all()
-        if has_unknown or len(decoded.units) < len(held.batch):
-            return everything
-        for series in columns.series:
-            found.update(rules.series.of(series, policy.series_names))
-        if found == everything:
-            break
+    try:
+        for held in archive.sections(manifest):
+            decoded = decode(held.batch, policy)
+            columns = decoded.columns
+            has_unknown = columns.reading_series is not None and not columns.lengths.all()
+            if has_unknown or len(decoded.units) < len(held.batch):
+                return everything
+            for series in columns.series:
+                found.update(rules.series.of(series, policy.series_names))
+            if found == everything:
+                break
+    except ColdCommit:
+        return everything
     return found or everything
 
 

@@ -26,7 +26,8 @@ from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_ms, as_text
 from bucketwise.buckets.source import Source
-from bucketwise.config.policies import COLD, Policy
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import COLD
 from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.context import majority
 

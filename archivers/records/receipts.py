@@ -34,7 +34,7 @@ from bucketwise.archivers.format.names import Commit, commit_at
 from bucketwise.buckets.bson.raw import LOSSLESS, Docs, without_uuid
 from bucketwise.buckets.bson.types import DECODED
 from bucketwise.config.errors import HaltedError
-from bucketwise.config.policies import COLD
+from bucketwise.config.tables import COLD
 from bucketwise.rollups.context import majority
 
 COLLECTION = "bucketwise_receipts"

@@ -12,8 +12,6 @@ THAW_HOURS: dict[str, dict[Tier, float]] = {
     "GLACIER": {"expedited": 0.1, "standard": 5, "bulk": 12},
     "DEEP_ARCHIVE": {"standard": 12, "bulk": 48},
 }
-#: Days for which S3 bills an object of a class, also one that goes or moves earlier.
-LEAST_DAYS = {"STANDARD_IA": 30, "ONEZONE_IA": 30, "GLACIER_IR": 90, "GLACIER": 90, "DEEP_ARCHIVE": 180}
 
 
 class Standing(NamedTuple):

@@ -33,7 +33,7 @@ from bucketwise.archivers.stores.base import (
     Versioning,
 )
 from bucketwise.archivers.stores.encrypted import EncryptedStore
-from bucketwise.config.policies import COLD
+from bucketwise.config.tables import class_to_put
 
 T = TypeVar("T")
 #: Reads from a copy that are told one by one; all are counted.
@@ -83,7 +83,7 @@ class Copy(NamedTuple):
         """Returns the class with which an object is put: never a cold one, since it is read back."""
         is_part = key.partition("/")[2].startswith("data/")
         named = self.storage_class if is_part and self.storage_class is not None else asked
-        return None if named in COLD else named
+        return class_to_put(named)
 
 
 class FromCopy(NamedTuple):
@@ -147,13 +147,18 @@ class CopiedStore:
         self.copies = tuple(copies)
         self.journal = journal
         self.reads = ReadsFromCopies()
-        self.requests: Requests = JoinedRequests([it.requests for it in (first, *(c.store for c in copies))])
+        self.requests: Requests = JoinedRequests([it.requests for it in self.stores])
         self._lost: StoreError | None = None  # why the first store can't be read at all
 
     @property
     def url(self) -> str:
         """Returns the URL of the first store."""
         return self.first.url
+
+    @property
+    def stores(self) -> list[ObjectStore]:
+        """Returns the first store and those of all copies."""
+        return [self.first, *(it.store for it in self.copies)]
 
     @property
     def required(self) -> list[Copy]:
@@ -248,7 +253,7 @@ class CopiedStore:
 
     def older_versions(self, prefix: str) -> OlderVersions:
         """Returns what the first store and its copies keep of objects that were deleted or replaced."""
-        found = [it.older_versions(prefix) for it in (self.first, *(copy.store for copy in self.copies))]
+        found = [it.older_versions(prefix) for it in self.stores]
         ends = [it.locked_until for it in found if it.locked_until is not None]
         return OlderVersions(sum(it.count for it in found), max(ends, default=None))
 

@@ -44,8 +44,7 @@ from bucketwise.archivers.stores.s3_errors import (
     may_still_happen,
     store_error,
 )
-from bucketwise.config.policies import COLD
-from bucketwise.config.tables import ObjectLock, StorePlace
+from bucketwise.config.tables import COLD, ObjectLock, StorePlace
 
 _RIGHTS = Rights("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
 _OPERATIONS = {

@@ -17,9 +17,9 @@ from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from bucketwise.config.checks.names import database_fault
-from bucketwise.config.policies import COLD, Archive, Policy
+from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
-from bucketwise.config.tables import MongoDB, Store, StoreCopy, StorePlace
+from bucketwise.config.tables import COLD, MongoDB, Store, StoreCopy, StorePlace
 
 CREDENTIALS = Fault(
     "credentials do not belong in this URL",
