@@ -11,7 +11,7 @@ RUN python -m venv --without-pip /opt/bucketwise \
     && pip --python /opt/bucketwise/bin/python install --no-cache-dir --disable-pip-version-check \
         --no-deps --require-hashes --only-binary :all: --requirement requirements.lock
 COPY pyproject.toml README.md LICENSE ./
-COPY docs/policies.md ./docs/policies.md
+COPY docs/policies.md docs/policies-reading.md docs/policies-keeping.md ./docs/
 COPY config ./config
 COPY buckets ./buckets
 COPY rollups ./rollups

@@ -1,4 +1,4 @@
-"""The JSON Schema of the policy file, made of the models that read it and the page that explains its keys."""
+"""The JSON Schema of the policy file, made of the models that read it and the pages that explain its keys."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DIALECT = "http://json-schema.org/draft-07/schema#"
 FILE_NAME = "bucketwise.schema.json"
 DIRECTIVE = f"#:schema ./{FILE_NAME}"
 
-#: The page of the manual with the meaning of each key: it is installed with the program.
-_PAGE = Path(__file__).with_name("policies.md")
+#: The pages of the manual with the meaning of each key: they are installed with the program.
+_PAGES = [Path(__file__).with_name(f"policies{part}.md") for part in ("", "-reading", "-keeping")]
 _REFERENCE = "#/definitions/{model}"
 #: Any text may have its value, or a part of it, from the environment.
 _VARIABLE = r"\$\{"
@@ -166,8 +166,8 @@ def _take_former_names(schema: Schema) -> None:
 
 
 def _explain(schema: Schema) -> None:
-    """Adds to each key what the page says of it."""
-    for path, key, meaning in _meanings(_PAGE.read_text(encoding="utf-8")):
+    """Adds to each key what the pages say of it."""
+    for path, key, meaning in _meanings("\n".join(it.read_text(encoding="utf-8") for it in _PAGES)):
         table = schema
         for name in path:
             properties = table.get("properties", {})
@@ -191,7 +191,7 @@ _CELLS = re.compile(r"(?<!\\)\|")
 
 
 def _meanings(page: str) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yields the path of a table, a key of it and its meaning, for each row of the page's tables of keys."""
+    """Yields the path of a table, a key of it and its meaning, for each row of the pages' tables of keys."""
     path: tuple[str, ...] | None = None
     for line in page.splitlines():
         if line.startswith("#"):

@@ -53,7 +53,7 @@ from bucketwise.config.tables import (
 from bucketwise.config.times import format_duration
 from bucketwise.config.written import resolved
 from tests.config.schemas import faults
-from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section
+from tests.docs.pages import ROOT, Block, blocks_in, code, rows, told
 
 PAGE = ROOT / "docs" / "policies.md"
 ENVIRONMENT = {"MONGODB_URI": "mongodb://127.0.0.1:27017/?replicaSet=rs0", "PWD": "/tmp/tutorial"}
@@ -116,7 +116,7 @@ def test_the_schema_explains_every_key() -> None:
 @pytest.mark.parametrize("heading", TABLES)
 def test_every_key_is_explained(heading: str) -> None:
     model = TABLES[heading]
-    found = list(rows(section(PAGE, heading)))
+    found = list(rows(told(heading)))
     said = {code(key): default for key, default, _ in found}
     known = POLICY_FIELDS if model is Policy else model.model_fields
     fields = {it.alias or name: it for name, it in known.items()}
@@ -163,7 +163,7 @@ _OF_MODELS = POLICY_FIELDS.keys() - Policy.model_fields.keys() | {"time_field", 
 
 
 def test_what_goes_with_which_model() -> None:
-    table = list(rows(section(PAGE, "Which key goes with which model")))
+    table = list(rows(told("Which key goes with which model")))
     said = {code(model): cells for model, *cells in table}
     assert set(said) == set(MODELS)
     for model, (needs, may_have) in said.items():
@@ -176,7 +176,7 @@ def test_what_goes_with_which_model() -> None:
     assert keys | of_all == LAYOUT_KEYS, "manifests record all of them"
 
 
-@pytest.mark.parametrize("name", ["docs/policies.md", "config/example.toml"])
+@pytest.mark.parametrize("name", ["docs/policies-keeping.md", "config/example.toml"])
 def test_every_storage_class_is_named(name: str) -> None:
     """In the line that explains the key."""
     told = re.finditer(r"(?m)^(\| `|# )storage_class\b.*", (ROOT / name).read_text(encoding="utf-8"))
@@ -189,7 +189,7 @@ def _codes(cell: str) -> set[str]:
 
 
 def test_every_variable_is_told() -> None:
-    table = list(rows(section(PAGE, "How values are written")))
+    table = list(rows(told("How values are written")))
     assert {code(variable): code(key) for variable, key in table} == {
         variable: ".".join(key) for key, variable in OVERRIDES.items()
     }

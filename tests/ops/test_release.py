@@ -87,7 +87,8 @@ def test_what_a_release_has(release: tuple[Path, Image]) -> None:
         for path in (ROOT / top).rglob("*.py")
     }
     assert sources <= set(wheel), "the wheel is built from the source distribution"
-    assert "bucketwise/config/policies.md" in wheel
+    pages = {"policies.md", "policies-reading.md", "policies-keeping.md"}
+    assert {f"bucketwise/config/{it}" for it in pages} <= set(wheel)
 
 
 def test_a_release_is_never_written_over_another_one(release: tuple[Path, Image]) -> None:

@@ -68,7 +68,8 @@ def test_the_image_copies_what_the_wheel_is_made_of() -> None:
     packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
     linked = {it.readlink().name for name in packages for it in (ROOT / name).iterdir() if it.is_symlink()}
     metadata = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
-    assert set(copied()) == packages | linked | metadata | {"requirements.lock", "docs/policies.md"}
+    pages = {f"docs/{it.name}" for it in (ROOT / "config").glob("*.md")}
+    assert set(copied()) == packages | linked | metadata | pages | {"requirements.lock"}
     assert all((ROOT / name).exists() for name in copied())
 
 

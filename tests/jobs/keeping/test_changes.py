@@ -1,4 +1,4 @@
-"""What a run does after a key of the policy has changed, for each row of the table in docs/policies.md."""
+"""What a run does after a key of the policy has changed, for each row of docs/policies-changing.md."""
 
 from __future__ import annotations
 
