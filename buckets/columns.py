@@ -106,6 +106,25 @@ class Columns:
         """Returns the index into `series` of each reading, (n,)."""
         return self.bucket_series[self.bucket] if self.reading_series is None else self.reading_series
 
+    def buckets_of(self, readings: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the index of the bucket of some readings: for few of them cheaper than `bucket`."""
+        found: NDArray[np.int64] = np.searchsorted(self.starts, readings, side="right") - 1
+        return found
+
+    def series_at(self, readings: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns the index into `series` of some readings: for few of them cheaper than that of all."""
+        if self.reading_series is not None:
+            return self.reading_series[readings]
+        return self.bucket_series[self.buckets_of(readings)]
+
+    @cached_property
+    def readings_of_series(self) -> NDArray[np.int64]:
+        """Returns how many readings each series has, (s,)."""
+        if self.reading_series is not None:
+            return np.bincount(self.reading_series, minlength=len(self.series))
+        found = np.bincount(self.bucket_series, self.lengths, len(self.series))
+        return found.astype(np.int64)
+
     def holds(self, series: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Returns which buckets hold a reading of any of these series, (b,). `series`: which are meant, (s,).
         A bucket without readings holds its own series."""

@@ -16,11 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.columns import Columns, Series, StateColumn
+from bucketwise.buckets.layouts.layout import positions_in
 from bucketwise.buckets.models.series import series_key
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpillFile, portion_of
 
 #: Bytes of readings that are gathered in memory.
 GATHERED_BYTES = 256 << 20
+#: Readings that are worked on at once, if they are of several series: the processor's cache holds them.
+_AT_ONCE = 1 << 18
 
 
 @dataclass
@@ -64,18 +67,53 @@ class Gathered:
         self._parts, self._bytes = [], 0
 
     def _unique(self, parts: list[Columns]) -> Iterator[Columns]:
-        if not (parts := [it for it in parts if len(it.time)]):
-            return
-        joined = _joined(parts)
-        if self.counts == "keep":
-            yield joined
-            return
+        for some in _by_series([it for it in parts if len(it.time)]):
+            joined = _joined(some)
+            yield joined if self.counts == "keep" else self._first_or_last(joined)
+
+    def _first_or_last(self, joined: Columns) -> Columns:
         of_series, time = joined.series_of_readings, joined.time
         order = np.lexsort((np.arange(len(time)), time, of_series))  # readings are in the order that counts
         is_new = np.ones(len(order), dtype=np.bool_)
         is_new[1:] = (np.diff(time[order]) != 0) | (np.diff(of_series[order]) != 0)
         chosen = is_new if self.counts == "first" else np.append(is_new[1:], True)
-        yield _chosen(joined, np.sort(order[chosen]))
+        return _chosen(joined, np.sort(order[chosen]))
+
+
+def _by_series(parts: list[Columns]) -> Iterator[list[Columns]]:
+    """Yields the parts with all readings of some series, as many as are quickly worked on at once."""
+    total = sum(len(it.time) for it in parts)
+    if total <= _AT_ONCE or any(it.reading_series is not None for it in parts):
+        if parts:
+            yield parts
+        return
+    series, places = _series_of(parts)
+    counts = np.zeros(len(series), dtype=np.int64)
+    for its, part in zip(places, parts, strict=True):
+        counts[its] += part.readings_of_series
+    turn = (np.cumsum(counts) - counts) // _AT_ONCE
+    for number in np.unique(turn).tolist():
+        of_parts = zip(places, parts, strict=True)
+        some = [_of_buckets(part, (turn[its] == number)[part.bucket_series]) for its, part in of_parts]
+        yield [it for it in some if len(it.time)]
+
+
+def _of_buckets(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
+    """Returns the readings of some buckets, each of which is of one series."""
+    lengths = columns.lengths[chosen]
+    readings = positions_in(columns.starts[:-1][chosen], lengths)
+    used, bucket_series = np.unique(columns.bucket_series[chosen], return_inverse=True)
+    return Columns(
+        series=[columns.series[i] for i in used.tolist()],
+        bucket_series=bucket_series.astype(np.int32),
+        bucket_order=columns.bucket_order[chosen],
+        starts=np.append(0, np.cumsum(lengths)),
+        time=columns.time[readings],
+        values={name: it[readings] for name, it in columns.values.items()},
+        kinds={name: it[readings] for name, it in columns.kinds.items()},
+        local=None if columns.local is None else columns.local[readings],
+        states={name: it.take(readings) for name, it in columns.states.items()},
+    )
 
 
 def _chosen(columns: Columns, readings: NDArray[np.int64]) -> Columns:
@@ -123,13 +161,10 @@ def _joined(parts: list[Columns]) -> Columns:
         bucket_series[of_bucket] = np.concatenate(
             [its[it.bucket_series] for its, it in zip(places, parts, strict=True)]
         )
-    ends = np.cumsum([len(it.bucket_order) for it in parts])
-    firsts = ends - [len(it.bucket_order) for it in parts]
-    bucket = np.concatenate(
-        [of_bucket[at + it.bucket] for at, it in zip(firsts.tolist(), parts, strict=True)]
-    )
-    in_order = bool((bucket[1:] >= bucket[:-1]).all())  # mostly so: `_id`s ascend as time does
-    order = None if in_order else np.argsort(bucket, kind="stable")
+    lengths = np.concatenate([it.lengths for it in parts])
+    order = None
+    if (of_bucket[1:] < of_bucket[:-1]).any():  # mostly none: `_id`s ascend as time does
+        order = np.argsort(np.repeat(of_bucket, lengths), kind="stable")
 
     def taken(columns: list[NDArray[Any]]) -> NDArray[Any]:
         found = np.concatenate(columns)
@@ -144,7 +179,7 @@ def _joined(parts: list[Columns]) -> Columns:
         series=series,
         bucket_series=bucket_series,
         bucket_order=names,
-        starts=np.searchsorted(taken([bucket]), np.arange(len(names) + 1)).astype(np.int64),
+        starts=np.append(0, np.cumsum(np.bincount(of_bucket, lengths, len(names)), dtype=np.int64)),
         time=taken([it.time for it in parts]),
         values={name: taken([it.values[name] for it in parts]) for name in parts[0].values},
         kinds={name: taken([it.kinds[name] for it in parts]) for name in parts[0].kinds},

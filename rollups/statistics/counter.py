@@ -30,25 +30,26 @@ class Counter(Steps[CounterAmount]):
 
     def amounts(self, steps: StepArrays) -> list[CounterAmount]:
         """Returns what the inner steps of each group amount to."""
-        values, starts, group = steps.values, steps.starts, steps.group
-        ends = np.append(starts[1:], len(values))
+        values, time, starts, lasts = steps.values, steps.time, steps.starts, steps.lasts
         each = np.arange(len(starts))
-        lasts, firsts = sums(values[ends - 1], each), sums(values[starts], each)
-        increase = [last - first for last, first in zip(lasts, firsts, strict=True)]
-        within = np.ones(len(values), dtype=np.bool_)
-        within[ends - 1] = False
-        falls = np.zeros(len(values), dtype=np.bool_)
-        falls[:-1] = values[1:] < values[:-1]
+        increase = [
+            last - first
+            for last, first in zip(sums(values[lasts], each), sums(values[starts], each), strict=True)
+        ]
+        is_step = steps.inner[:-1]
+        begun = np.flatnonzero(is_step & (values[1:] < values[:-1]))
+        long = np.setdiff1d(np.flatnonzero(~is_step), lasts, assume_unique=True)
         # Last less first has too little where the counter began again, and what steps have that are too long.
-        begun, long = np.flatnonzero(steps.inner & falls), np.flatnonzero(within & ~steps.inner)
         for places, amount in ((begun, values[begun]), (long, values[long]), (long, -values[long + 1])):
             if len(places):
-                of_groups = group[places]
+                of_groups = steps.groups_of(places)
                 begins = np.flatnonzero(np.diff(of_groups, prepend=-1))
                 for of, more in zip(of_groups[begins].tolist(), sums(amount, begins), strict=True):
                     increase[of] += more
-        resets = np.bincount(group[begun], minlength=len(starts)).tolist()
-        return list(zip(increase, resets, np.add.reduceat(steps.lasting, starts).tolist(), strict=True))
+        resets = np.bincount(steps.groups_of(begun), minlength=len(starts)).tolist()
+        lasting = time[lasts] - time[starts]
+        np.subtract.at(lasting, steps.groups_of(long), time[long + 1] - time[long])
+        return list(zip(increase, resets, lasting.tolist(), strict=True))
 
     def step(self, one: Reading, other: Reading) -> CounterAmount:
         """Returns what one step amounts to."""

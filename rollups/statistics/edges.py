@@ -55,7 +55,7 @@ class Edges(Statistic[EdgesState]):
         last = _extreme(numbers, columns.time[last_readings], np.maximum, 1)
 
         def edges(of: Integers, values: Doubles) -> list[Edge]:
-            ids = columns.bucket_order[columns.bucket[of]].tolist()
+            ids = columns.bucket_order[columns.buckets_of(of)].tolist()
             return list(zip(columns.time[of].tolist(), ids, values.tolist(), strict=True))
 
         firsts = edges(first_readings[first], numbers.values[starts[first]])

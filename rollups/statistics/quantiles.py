@@ -43,6 +43,7 @@ STEPS = 35  # bins a power of two
 _TINY = 1 << 13  # mantissas of subnormals below this are their own code
 _TINY_EXPONENT = -1061  # _TINY · 2**-1074
 _SHIFT = 1 << 18  # more than twice the largest code
+_PIECE = 1 << 15
 
 
 def _edge(step: int) -> int:
@@ -151,7 +152,15 @@ def _unpacked(reader: VarintReader, left: int) -> Bins:
 
 
 def codes(values: Doubles) -> Integers:
-    """Returns the bin of each finite value."""
+    """Returns the bin of each finite value. By pieces that stay in the cache."""
+    found = np.empty(len(values), dtype=np.int64)
+    for at in range(0, len(values), _PIECE):
+        piece = slice(at, at + _PIECE)
+        found[piece] = _codes(values[piece])
+    return found
+
+
+def _codes(values: Doubles) -> Integers:
     bits = np.abs(values).view(np.int64)
     subnormal = bits < (1 << 52)
     if not subnormal.any():

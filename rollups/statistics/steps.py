@@ -12,6 +12,7 @@ import struct
 from abc import abstractmethod
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -34,6 +35,7 @@ Reading = tuple[int, Any]
 StepsState = tuple[Reading | None, Reading, Reading, Reading | None, Any] | tuple[()]
 T = TypeVar("T")
 _DOUBLE = struct.Struct("<d")
+_PIECE = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,15 @@ class StepArrays:
     starts: Integers  # g
     inner: NDArray[np.bool_]  # n
 
-    @property
-    def group(self) -> Integers:
-        """Returns the group of each reading, (n,)."""
-        return np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.time)))
+    @cached_property
+    def lasts(self) -> Integers:
+        """Returns the last reading of each group, (g,)."""
+        return np.append(self.starts[1:], len(self.time)) - 1
+
+    def groups_of(self, readings: Integers) -> Integers:
+        """Returns the groups of some readings."""
+        found: Integers = np.searchsorted(self.starts, readings, side="right") - 1
+        return found
 
     @property
     def lasting(self) -> Integers:
@@ -99,14 +106,14 @@ class Steps(Statistic[StepsState], Generic[T]):
         the groups of a series."""
         columns, order = readings.columns, readings.order
         time = columns.time if order is None else columns.time[order]
-        series = columns.series_of_readings if order is None else columns.series_of_readings[order]
         values, starts = numbers.values + 0.0, numbers.group_starts
-        joins = np.zeros(len(time), dtype=np.bool_)
-        joins[:-1] = (series[1:] == series[:-1]) & (np.diff(time) <= self.max_gap)
-        inner = joins.copy()
-        inner[starts[1:] - 1] = False
-        amounts = self.amounts(StepArrays(time, values, starts, inner))
-        lasts = np.append(starts[1:], len(time)) - 1
+        series = columns.series_at(starts if order is None else order[starts])
+        inner = self._near(time)
+        steps = StepArrays(time, values, starts, inner)
+        lasts = steps.lasts
+        is_joined = [*(inner[lasts[:-1]] & (series[1:] == series[:-1])).tolist(), False]
+        inner[lasts] = False
+        amounts = self.amounts(steps)
 
         def readings_at(places: Integers) -> list[Reading]:
             return list(zip(time[places].tolist(), values[places].tolist(), strict=True))
@@ -114,13 +121,20 @@ class Steps(Statistic[StepsState], Generic[T]):
         firsts, ends = readings_at(starts), readings_at(lasts)
         befores = [None, *ends[:-1]]  # where a step leads from it
         afters = [*firsts[1:], None] if self.looks_ahead else [None] * len(firsts)
-        is_joined = joins[lasts].tolist()
         return [
             (before if has_before else None, first, last, after if has_after else None, amount)
             for before, has_before, first, last, has_after, after, amount in zip(
                 befores, [False, *is_joined[:-1]], firsts, ends, is_joined, afters, amounts, strict=True
             )
         ]
+
+    def _near(self, time: Integers) -> NDArray[np.bool_]:
+        """Returns from which readings the next one is near enough, (n,). By pieces that stay in the cache."""
+        found = np.zeros(len(time), dtype=np.bool_)
+        for at in range(0, len(time) - 1, _PIECE):
+            piece = time[at : at + _PIECE + 1]
+            found[at : at + len(piece) - 1] = piece[1:] - piece[:-1] <= self.max_gap
+        return found
 
     def holding(self, name: str) -> dict[str, Any]:
         """Returns a query for the summaries that hold a reading of a value field."""

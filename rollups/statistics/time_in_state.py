@@ -35,16 +35,18 @@ class TimeInState(Steps[StateAmount]):
 
     def amounts(self, steps: StepArrays) -> list[StateAmount]:
         """Returns what the inner steps of each group amount to."""
-        values, group, lasting = steps.values, steps.group, steps.lasting
-        differs = np.zeros(len(values), dtype=np.bool_)
-        differs[:-1] = values[1:] != values[:-1]
-        changes = np.bincount(group[steps.inner & differs], minlength=len(steps.starts)).tolist()
-        begins = np.append(True, differs[:-1] | ~steps.inner[:-1])[: len(values)]  # of what stays the same
-        runs = np.flatnonzero(begins)
-        lasted = np.add.reduceat(lasting, runs)
-        runs, lasted = runs[lasted > 0], lasted[lasted > 0]
+        values, time, is_step = steps.values, steps.time, steps.inner[:-1]
+        differs = values[1:] != values[:-1]
+        changed = steps.groups_of(np.flatnonzero(is_step & differs))
+        changes = np.bincount(changed, minlength=len(steps.starts)).tolist()
+        runs = np.append(0, np.flatnonzero(differs | ~is_step) + 1)  # of what stays the same
+        ends = np.append(runs[1:], len(values)) - 1
+        lasted = time[ends + steps.inner[ends]] - time[runs]
+        lasts = lasted > 0
+        runs, lasted = runs[lasts], lasted[lasts]
         states, state = distinct_doubles(values[runs])
-        cells, cell = distinct_numbers(group[runs] * len(states) + state, len(changes) * len(states))
+        pairs = steps.groups_of(runs) * len(states) + state
+        cells, cell = distinct_numbers(pairs, len(changes) * len(states))
         sums = np.bincount(cell, lasted).astype(np.int64)  # exact: no range of time has 2**53 ms
         found: list[dict[Any, int] | None] = [{} for _ in changes]
         groups, numbers = np.divmod(np.array(cells, dtype=np.int64), max(1, len(states)))

@@ -80,9 +80,9 @@ def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
 
 def _by_time(columns: Columns, edges: Integers) -> Runs:
     # Stable, so that where times tie the readings stay in bucket order, then as they lie in the bucket.
-    order = Order.of(columns, np.arange(len(columns.series))).readings
-    time, of_reading = columns.time[order], columns.series_of_readings[order]
-    bounds = np.searchsorted(of_reading, np.arange(len(columns.series) + 1)).tolist()
+    sorted_ = Order.of(columns, np.arange(len(columns.series)))
+    order, time = sorted_.readings, sorted_.take(columns.time)
+    bounds = np.append(0, np.cumsum(columns.readings_of_series)).tolist()
     cuts = [low + np.searchsorted(time[low:high], edges) for low, high in pairwise(bounds)]
     lengths = np.diff(np.array(cuts, dtype=np.int64).reshape(-1, len(edges)), axis=1)
     series, window = np.nonzero(lengths)
@@ -187,9 +187,13 @@ def _readings(columns: Columns, name: str, runs: Runs, lengths: Integers) -> Fie
     """Returns the readings of one value field, by cell."""
     order, cells = runs.order, len(runs.series)
     kinds, values = columns.kinds[name], columns.values[name]
-    if order is not None:
-        kinds, values = kinds[order], values[order]
     finite = kinds == ValueKind.FINITE
+    if order is not None:
+        values = values[order]
+        if not finite.all():
+            kinds, finite = kinds[order], finite[order]
+        else:
+            finite = finite[: len(order)]
     excluded = [[0] * cells] * 2
     if not finite.all():
         of_reading = np.repeat(runs.cell, lengths)

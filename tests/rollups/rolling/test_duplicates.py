@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -73,3 +74,41 @@ def test_what_counts_stays_in_the_order_of_its_buckets() -> None:
     (columns,) = gathered.counted()
     assert _found(columns) == [(1, 4, 2000.0), (1, 6, 7001.0), (0, 6, 8000.0), (1, 5, 9000.0)]
     assert columns.lengths.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 1 << 18])
+@pytest.mark.parametrize("counts", ["keep", "last"])
+@given(
+    held=st.dictionaries(
+        st.integers(0, 99), st.tuples(st.integers(0, 3), st.lists(st.integers(0, 9), max_size=4)), max_size=9
+    ),
+    split=st.integers(0, 99),
+)
+def test_a_series_is_worked_on_as_a_whole(
+    held: dict[int, tuple[int, list[int]]], split: int, counts: Literal["keep", "last"], at_once: int
+) -> None:
+    """However many readings of several series are worked on at once; where each bucket is of one series."""
+    wanted: dict[int, list[tuple[int, float]]] = {}
+    for name in sorted(held):
+        series, times = held[name]
+        for place, time in enumerate(times):
+            kept = wanted.setdefault(series, [])
+            if counts == "last":
+                kept[:] = [it for it in kept if it[0] != time]
+            kept.append((time, 1000.0 * name + place))
+    gathered = Gathered(counts, 0, 10)
+    for half in ({it for it in held if it >= split}, {it for it in held if it < split}):
+        part = _columns({it: [(held[it][0], time) for time in held[it][1]] for it in half})
+        used = [series for (series,) in part.series]
+        of_buckets = [used.index(held[it][0]) if held[it][1] else 0 for it in sorted(half)]
+        gathered.add(replace(part, reading_series=None, bucket_series=np.array(of_buckets, dtype=np.int32)))
+    found: dict[int, list[tuple[int, float]]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicates, "_AT_ONCE", at_once)
+        for columns in gathered.counted():
+            several: dict[int, list[tuple[int, float]]] = {}
+            for series, *reading in _found(columns):
+                several.setdefault(series, []).append((reading[0], reading[1]))
+            assert not found.keys() & several.keys()
+            found |= several
+    assert found == wanted
