@@ -53,6 +53,10 @@ _COLUMNS = Job("→ columns", ours.to_columns, _nothing)
 _PARQUET = Job("→ Parquet on disk, sorted", ours.to_parquet)
 _SUMMARIES = Job("→ hourly and daily summaries with percentiles", ours.to_summaries)
 _MOVE = Job("whole archive: export, re-read, verify, commit, guarded delete", ours.move, Testbed.fill_copy)
+_INTO_TWO = Job("whole archive, into a store and a copy of it", ours.move_into_two, Testbed.fill_copy)
+_ENCRYPTED = Job("whole archive, encrypted", ours.move_encrypted, Testbed.fill_copy)
+_ASK = Job("query of all archived readings", ours.ask, ours.prepare_restore)
+_ASK_ENCRYPTED = Job("query of all archived readings, encrypted", ours.ask_encrypted, ours.prepare_encrypted)
 _RESTORE = Job("restore", ours.restore, ours.prepare_restore)
 _SCAN = Job("look-back by scan, nothing changed", ours.look_back_by_scan, ours.prepare_scan)
 _STREAM = Job("look-back by change stream, nothing changed", ours.look_back_by_stream, ours.prepare_stream)
@@ -92,6 +96,9 @@ CASES = [
         (Comparison(_DRAIN, 0.5), Comparison(_UNWOUND, 6), Comparison(_MAPPED, 3)),
     ),
     Case(MINUTES, _MOVE, (Comparison(_DELETE, 0.5),)),
+    Case(MINUTES, _INTO_TWO, (Comparison(_MOVE, 0.8),)),
+    Case(MINUTES, _ENCRYPTED, (Comparison(_MOVE, 0.8),)),
+    Case(MINUTES, _ASK_ENCRYPTED, (Comparison(_ASK, 0.6),)),
     Case(MINUTES, _RESTORE, (Comparison(_INSERT, 0.7),)),
     Case(MINUTES, _SCAN, (Comparison(_DRAIN, 0.8),)),
     Case(MINUTES, _STREAM, (Comparison(_SUMMARIES, 50),)),

@@ -31,6 +31,26 @@ def move(testbed: Testbed) -> None:
     assert testbed.run("archive", "move")["deleted"] == testbed.buckets
 
 
+def move_into_two(testbed: Testbed) -> None:
+    """Does the same into a store and a copy of it that is required, each read back."""
+    assert testbed.run("archive", "doubled")["deleted"] == testbed.buckets
+
+
+def move_encrypted(testbed: Testbed) -> None:
+    """Does the same into a store that is encrypted."""
+    assert testbed.run("archive", "sealed")["deleted"] == testbed.buckets
+
+
+def ask(testbed: Testbed) -> None:
+    """Queries all archived readings by SQL."""
+    assert testbed.ask("move") == testbed.readings
+
+
+def ask_encrypted(testbed: Testbed) -> None:
+    """Does the same of parts that are encrypted."""
+    assert testbed.ask("sealed") == testbed.readings
+
+
 def restore(testbed: Testbed) -> None:
     """Restores into a new collection."""
     assert testbed.run("restore", "move")["buckets"] == testbed.buckets
@@ -70,3 +90,9 @@ def prepare_restore(testbed: Testbed) -> None:
     """Archives a fresh copy of the workload, and deletes it."""
     testbed.fill_copy()
     testbed.run("archive", "move")
+
+
+def prepare_encrypted(testbed: Testbed) -> None:
+    """Archives a fresh copy of the workload into a store that is encrypted, and deletes it."""
+    testbed.fill_copy()
+    testbed.run("archive", "sealed")

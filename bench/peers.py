@@ -233,7 +233,8 @@ def averages_by_duckdb(testbed: Testbed) -> None:
     table. A step counts in the hour in which it begins."""
     import duckdb
 
-    with duckdb.connect(config={"enable_progress_bar": "false"}) as connection:
+    with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")
         connection.execute(
             f"""
             CREATE TABLE windows AS

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.collection import Collection
@@ -25,6 +26,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.embedded import embedded_mongod
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.query.verb import query
 from bucketwise.jobs.restore.verb import restore
 from bucketwise.jobs.rollup import rollup
 
@@ -32,6 +34,8 @@ Document = dict[str, Any]
 _DATABASE = "bench"
 _BATCH_SIZE = 5_000
 _COPY = "_copy"
+#: Reads each reading of an archive.
+_ASKED = "SELECT symbol, count(*) AS readings, avg(p), max(p) FROM {} GROUP BY symbol"
 #: What the jobs write.
 _WRITTEN = ("hourly", "daily", "restored", "inserted", "bucketwise_")
 
@@ -83,13 +87,19 @@ class Testbed:
         """Returns the folder of the store."""
         return self.folder / "store"
 
+    @property
+    def second_store(self) -> Path:
+        """Returns the folder of its copy."""
+        return self.folder / "second"
+
     def _call(self, name: str, policy: str) -> Call:
         now = self.end + timedelta(days=2)
         return Call(name, self._config(policy), (), now, True, True, True, True, Stop(), environ={})
 
     def _config(self, name: str) -> Path:
         """Writes a policy for each kind of job: `roll` rolls up, `stream` and `scan` look for late readings,
-        `copy` archives and deletes nothing, `move` does both."""
+        `copy` archives and deletes nothing, `move` does both; `doubled` does so into two stores, `sealed`
+        into one that is encrypted."""
         keys = {"collection": self.workload.collection, **self.workload.policy}
         roll = {"hourly": "hourly", "daily": "daily", "percentiles": [50, 95, 99]}
         recheck = f"{self.days + 9}d"
@@ -98,13 +108,18 @@ class Testbed:
             "stream": {**keys, "rollup": {**roll, "late_data": "stream"}},
             "scan": {**keys, "rollup": {**roll, "late_data": "scan", "recheck": recheck}},
             "copy": {**keys, "archive": {"after": "1d", "to": "offline", "delete": False}},
-            "move": {**keys, "collection": self.copy.name, "archive": {"after": "1d", "to": "offline"}},
-        }[name]
+        }.get(name, {**keys, "collection": self.copy.name, "archive": {"after": "1d", "to": "offline"}})
+        store: Document = {"url": self.store.as_uri()}
+        if name == "doubled":
+            store["copies"] = [{"name": "second", "url": self.second_store.as_uri()}]
+        if name == "sealed":
+            store["encryption_key"] = "a secret of the bench, long enough"
         path = self.folder / f"{self.workload.collection}-{name}.toml"
-        self.store.mkdir(exist_ok=True)
+        for folder in (self.store, self.second_store):
+            folder.mkdir(exist_ok=True)
         lines = [
             f"mongodb = {_toml({'uri': self.uri, 'database': _DATABASE})}",
-            f"store = {_toml({'url': self.store.as_uri()})}",
+            f"store = {_toml(store)}",
             f"policies.{name} = {_toml(policy)}",
         ]
         path.write_text("\n".join(lines))
@@ -121,6 +136,13 @@ class Testbed:
         if result.exit_code:
             raise RuntimeError(f"{name} -p {policy}: {result.error}")
         return result.body
+
+    def ask(self, policy: str) -> int:
+        """Queries all readings of a policy, by SQL. Returns how many there were."""
+        report = query(self._call("query", policy), sql=_ASKED.format(policy), output=self.file)
+        if report.exit_code:
+            raise RuntimeError(f"query -p {policy}: {report.error}")
+        return sum(pq.read_table(self.file)["readings"].to_pylist())
 
     def policy(self, name: str) -> Policy:
         """Returns the policy of that name."""
@@ -147,7 +169,8 @@ class Testbed:
         for name in self.database.list_collection_names():
             if name.startswith(_WRITTEN):
                 self.database.drop_collection(name)
-        shutil.rmtree(self.store, ignore_errors=True)
+        for folder in (self.store, self.second_store):
+            shutil.rmtree(folder, ignore_errors=True)
         self.file.unlink(missing_ok=True)
 
     def fill_copy(self) -> None:
@@ -165,6 +188,8 @@ Action = Callable[[Testbed], None]
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(it)}" for key, it in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value)
 
 
