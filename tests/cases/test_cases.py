@@ -45,6 +45,7 @@ def test_it_is_read_as_it_is_meant(stage: Stage) -> None:
     assert ran.policy("c")["quarantined"] == quarantined
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(6)
 @pytest.mark.parametrize("stage", [it for it in all_cases() if not _is_stopped(it)], ids=str, indirect=True)
 def test_it_is_archived_and_comes_back(stage: Stage) -> None:

@@ -70,6 +70,7 @@ def _rows(bench: Bench) -> dict[str, int]:
     return dict(json.loads(ran.out)["rows"])
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("model", "to", "collation"),

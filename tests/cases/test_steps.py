@@ -25,6 +25,7 @@ def stage(
     yield Stage(request.param, tmp_path, database, mongodb_uri, bucketwise)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("stage", _STATES, ids=str, indirect=True)
 def test_states_are_answered_from_hours(stage: Stage) -> None:
     assert stage.run("run").code == 0

@@ -94,6 +94,7 @@ def test_slots_that_are_too_wide_are_stopped(
     _is_stopped(bench, code)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("lines", ['slot = "15m"\nspan = "day"'])
 def test_a_policy_that_was_right_is_judged_again_when_it_is_edited(bench: Bench, lines: str) -> None:
@@ -119,6 +120,7 @@ def test_slots_that_are_filled_from_the_first_on_are_no_other_width(bench: Bench
     assert bench.run("run").code == 0
 
 
+@pytest.mark.proof
 def test_a_broken_document_that_is_left_stops_no_policy_whose_layout_is_edited(bench: Bench) -> None:
     _load(bench, 24, 48)
     bench.load([bson.encode({"_id": "broken", "m": "a", "d": "soon", "v": [1.5]})])

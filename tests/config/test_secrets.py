@@ -65,6 +65,7 @@ passwords = st.text(st.characters(codec="utf-8", exclude_categories=("Z", "C")),
 )
 
 
+@pytest.mark.proof
 @given(passwords)
 def test_any_password_in_a_sentence(password: str) -> None:
     text = f"cannot reach mongodb://bob:{password}@host:27017/db today"

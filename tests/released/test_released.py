@@ -26,6 +26,7 @@ def _documents(path: Path) -> list[RawBSONDocument]:
 RAW: bson.CodecOptions[RawBSONDocument] = bson.CodecOptions(document_class=RawBSONDocument)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("version", VERSIONS)
 def test_it_is_read(
     version: str, tmp_path: Path, database: Db, mongodb_uri: str, bucketwise: CommandLine

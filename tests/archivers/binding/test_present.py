@@ -46,6 +46,7 @@ def seen(uri: str) -> Deployment:
         return present_deployment(client["market"], listed, Topology(), anew=False)
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_a_set_with_other_names_outside_of_its_network_is_one_from_both_sides(node: Node) -> None:
     inside = seen(f"mongodb://127.0.0.1:{node.port}/?replicaSet={SET}")

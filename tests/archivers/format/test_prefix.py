@@ -149,6 +149,7 @@ def test_a_manifest_sealed_by_hand_is_taken(cycle: Cycle) -> None:
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 def test_a_forged_manifest_names_only_files_of_its_commit(cycle: Cycle, tmp_path: Path) -> None:
     theirs = tmp_path / "store" / "other" / "data" / "dt=2018-06-30" / "theirs.parquet"
     theirs.parent.mkdir(parents=True)

@@ -60,6 +60,7 @@ def test_parts_have_it_and_nothing_else(
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 def test_check_tries_the_classes_that_policies_name(moto_store: Store) -> None:
     store = open_store(moto_store)
     (fine,) = check_store(store, ["GLACIER_IR", "STANDARD_IA"])

@@ -176,6 +176,7 @@ def test_what_is_missing_here_and_there_makes_smaller_commits(
     assert cycle.archived() == sorted(documents)
 
 
+@pytest.mark.proof
 def test_buckets_that_are_like_no_other_make_smaller_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def given_back(cycle: Cycle) -> None:
     cycle.unpin()
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("only", "days"), in_turn(["where it is now", "where it was", "all"], [10, -10]))
 def test_it_is_archived_once(prepared: States, days: int, only: str) -> None:

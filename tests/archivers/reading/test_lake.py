@@ -263,6 +263,7 @@ def test_a_catalog_that_never_answers_is_not_waited_for(
         assert ("timed out" in message, is_behind) == (True, True)
 
 
+@pytest.mark.proof
 def test_s3_needs_no_setting_of_its_own(database: Database[Document], moto_store: Store) -> None:
     case = samples("epoch")
     cycle = Cycle(database, case, moto_store).load()
@@ -281,6 +282,7 @@ def with_fields(case: Case, **changes: Any) -> Case:
     return replace(case, policy=case.policy.model_copy(update=changes))
 
 
+@pytest.mark.proof
 def test_columns_come_and_none_changes_its_type(database: Database[Document], file_store: Store) -> None:
     cycle = Cycle(database, with_fields(reading(), value_fields=("p",)), file_store).load()
     cycle.run(DAY0 + AFTER + 24 * HOUR)
@@ -357,6 +359,7 @@ def test_readers_of_the_folder_find_the_last_metadata_after_a_crash_as_well(
     )
 
 
+@pytest.mark.proof
 def test_what_others_did_to_a_table_is_told_and_mended(
     database: Database[Document], file_store: Store, tmp_path: Path
 ) -> None:

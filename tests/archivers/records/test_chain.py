@@ -90,6 +90,7 @@ def codes(cycle: Cycle) -> set[tuple[str, str]]:
     return {(it.code, it.severity) for it in audit_policy(cycle.context()).findings}
 
 
+@pytest.mark.proof
 def test_each_manifest_names_the_one_before(cycle: Cycle) -> None:
     archive_some(cycle, 0, 1)
     drop_one(cycle, 2)
@@ -180,6 +181,7 @@ def test_the_record_of_the_heads_is_gone(cycle: Cycle) -> None:
     assert [bad.code for bad in cycle.verify().bad] == ["chain-broken"]
 
 
+@pytest.mark.proof
 def test_all_receipts_are_lost(cycle: Cycle) -> None:
     """The heads are found in the store, dropped commits included, and the chain goes on from there."""
     archive_some(cycle, 0, 1)
@@ -206,6 +208,7 @@ def test_another_step_of_the_same_number_is_told_from_ours(cycle: Cycle) -> None
         archive_some(cycle, 1)
 
 
+@pytest.mark.proof
 def test_a_database_older_than_the_store(cycle: Cycle) -> None:
     """Commits that it doesn't know are adopted; the receipts that it lost are told for good."""
     archive_some(cycle, 0, 1)
@@ -322,6 +325,7 @@ def test_a_manifest_that_is_lost_for_good(cycle: Cycle) -> None:
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 def test_signing_is_turned_on(cycle: Cycle) -> None:
     archive_some(cycle, 0)
     drop_one(cycle, 2)
@@ -348,6 +352,7 @@ def test_signing_is_turned_on(cycle: Cycle) -> None:
     assert {bad.code for bad in cycle.verify().bad} == {"signature-missing"}
 
 
+@pytest.mark.proof
 def test_a_key_is_changed(cycle: Cycle) -> None:
     cycle.keys = Keys(KEY)
     archive_some(cycle, 0, 1)

@@ -171,6 +171,7 @@ DAMAGE: dict[str, tuple[Callable[[Path, Path], None], str]] = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_is_told_and_mended_where_the_chain_proves_it(cycle: Cycle, tmp_path: Path, kind: str) -> None:
@@ -192,6 +193,7 @@ def test_damage_is_told_and_mended_where_the_chain_proves_it(cycle: Cycle, tmp_p
     assert len(cycle.archived()) == 12
 
 
+@pytest.mark.proof
 def test_a_damaged_one_vouches_for_nothing(cycle: Cycle) -> None:
     """The next one is made from the whole chain; and not at all where that is broken."""
     archive_some(cycle, 0)
@@ -226,6 +228,7 @@ def test_a_commit_that_no_checkpoint_lists_is_found(cycle: Cycle) -> None:
     assert "chain-broken" in {it.code for it in cycle.verify().bad}
 
 
+@pytest.mark.proof
 def test_a_database_that_was_put_back_names_one_that_is_gone(cycle: Cycle) -> None:
     archive_some(cycle, 0, 1, 2)
     cycle.run()
@@ -272,6 +275,7 @@ def test_it_is_signed(cycle: Cycle) -> None:
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 def test_none_hides_receipts_that_were_taken_out(cycle: Cycle) -> None:
     """Manifests alone tell of them, so that these are read until they are there again."""
     archive_some(cycle, 0, 1, 2)
@@ -295,6 +299,7 @@ def test_one_is_made_once_they_are_back(cycle: Cycle) -> None:
     assert codes(cycle) == set()
 
 
+@pytest.mark.proof
 def test_a_commit_that_was_forgotten_when_one_was_made(cycle: Cycle) -> None:
     """Its receipt was taken out, and `adopt` brings it back: it lies behind the checkpoint unlisted."""
     archive_some(cycle, 0, 1, 2)

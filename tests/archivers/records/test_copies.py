@@ -86,6 +86,7 @@ def test_each_change_is_named_and_never_restored(
     assert raw_documents(cycle.database, "back") == []
 
 
+@pytest.mark.proof
 def test_an_archive_as_it_should_be_verifies(cycle: Cycle) -> None:
     documents = cycle.case.documents
     found = cycle.verify()

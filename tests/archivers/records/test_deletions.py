@@ -94,6 +94,7 @@ def positions(cycle: Cycle) -> list[Any]:
     return [batch.main.decode_id(i) for i in range(len(batch))]
 
 
+@pytest.mark.proof
 def test_online(database: Database[Document], file_store: Store) -> None:
     cycle = Cycle(database, samples_overflow().online(), file_store).load()
     expected = units(cycle)

@@ -45,6 +45,7 @@ def test_a_commit_that_goes_on_later_hides_none_between(cycle: Cycle) -> None:
     assert sum(len(rows.time) for rows in found) == expected
 
 
+@pytest.mark.proof
 def test_behind_a_gap_one_manifest_is_read(cycle: Cycle) -> None:
     for hour in range(36, 60, 2):
         put(cycle, cycle.case, (hour, hour + 2))

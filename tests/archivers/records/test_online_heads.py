@@ -108,6 +108,7 @@ def test_another_name_in_the_policy_halts_unless_the_collections_have_it_too(
     assert held(other)["buckets"].name == "iot_archiv"
 
 
+@pytest.mark.proof
 def test_heads_count_what_comes_and_goes(cycle: Cycle) -> None:
     database = cycle.database
 
@@ -137,6 +138,7 @@ def test_an_older_archive_gets_a_baseline_once(cycle: Cycle) -> None:
     check_baseline(cycle, before)
 
 
+@pytest.mark.proof
 def test_heads_that_no_receipt_tells_become_a_baseline_once(cycle: Cycle) -> None:
     """As the version before this one has left them; a restore may come before the next run."""
     forget_receipts(cycle)
@@ -212,6 +214,7 @@ def test_what_comes_back_as_it_was_is_counted_once(cycle: Cycle) -> None:
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("is_all", [True, False])
 def test_what_no_receipt_names_any_more_is_adopted(cycle: Cycle, is_all: bool) -> None:
@@ -234,6 +237,7 @@ def test_what_no_receipt_names_any_more_is_adopted(cycle: Cycle, is_all: bool) -
     assert not any(least(cycle).values())
 
 
+@pytest.mark.proof
 def test_what_two_restores_name_is_counted_once(cycle: Cycle) -> None:
     """Receipts of both say that a bucket is live again; it is deleted because of one of them."""
     before, source = held(cycle), cycle.policy.collection
@@ -294,6 +298,7 @@ def test_where_an_earlier_version_has_moved_them_they_are_adopted(cycle: Cycle) 
     assert least(cycle)["buckets"] == cycle.database["iot_archive"].count_documents({})
 
 
+@pytest.mark.proof
 def test_with_a_key_a_right_seal_is_not_enough(database: Database[Document], file_store: Store) -> None:
     """Without one, `verify` alone tells a last receipt that was written again."""
     case = samples_overflow().online()

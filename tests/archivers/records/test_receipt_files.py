@@ -237,6 +237,7 @@ def test_damaged(cycle: Cycle, what: str) -> None:
     assert bad(cycle) & {"receipt-missing", "receipt-differs", "signature-missing"} == codes
 
 
+@pytest.mark.proof
 def test_every_flipped_byte_is_found(cycle: Cycle) -> None:
     cycle.run(OLD)
     file = files(cycle)[0]

@@ -70,6 +70,7 @@ class DiesAt(Steps):
             raise Crash(name)
 
 
+@pytest.mark.proof
 def test_a_database_is_put_back_to_between_two_merges(
     database: Database[Document], file_store: Store
 ) -> None:

@@ -82,6 +82,7 @@ def test_of_the_day_before(cycle: Cycle, failed: int) -> None:
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("whole", "later"), [(False, True), (True, False)])
 def test_a_commit_was_dropped_since(cycle: Cycle, whole: bool, later: bool) -> None:

@@ -62,6 +62,7 @@ class MergingStory(Story):
             self.act(self.random.choice(_MORE))
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_put_back_among_merges(cycle: Cycle, seed: int) -> None:

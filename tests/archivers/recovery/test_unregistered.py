@@ -48,6 +48,7 @@ def test_a_commit_is_read_once_it_is_registered(
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 def test_a_merge_that_is_not_registered_hides_nothing(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +79,7 @@ def told(cycle: Cycle) -> Counter[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.proof
 def test_a_query_outlives_what_it_listed(database: Database[Document], file_store: Store) -> None:
     """What it found at its beginning is merged, dropped, and merged or amended again while it is at work."""
     cycle = often(Cycle(database, slots("minute").with_archive(delete=False), file_store).load(), hours=12)

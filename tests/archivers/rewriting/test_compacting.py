@@ -73,6 +73,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", CASES)
 def test_each_day_becomes_one_commit(prepared: States, name: str) -> None:
@@ -125,6 +126,7 @@ def counted_by_manifests(cycle: Cycle) -> int:
     return sum(int(pq.read_metadata(cycle.root / key).num_rows) for key in parts)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @FEW_STEPS
 @pytest.mark.parametrize("name", ["slots", "overflow"])
@@ -203,6 +205,7 @@ def test_who_has_to_stop_drops_no_more(prepared: States) -> None:
     assert cycle.rows() == expected_rows(cycle.case)
 
 
+@pytest.mark.proof
 def test_live_copies_are_merged_as_well(prepared: States) -> None:
     """With delete = false all commits are open; what is live stays live to who reads, and what changes
     leaves the merged commit."""
@@ -224,6 +227,7 @@ def test_live_copies_are_merged_as_well(prepared: States) -> None:
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 def test_the_order_of_versions_outlives_a_merge(database: Database[Document], file_store: Store) -> None:
     """Of three versions the first and the last are merged, and the one between them is not."""
     case = slots("minute")
@@ -358,6 +362,7 @@ def test_damage_is_found_and_nothing_is_replaced(prepared: States) -> None:
     assert cycle.listing() == before
 
 
+@pytest.mark.proof
 def test_a_database_is_put_back_to_before_a_merge(database: Database[Document], file_store: Store) -> None:
     """Some of the merged commits are registered in it, and the others came later."""
     cycle = Cycle(database, slots("minute"), file_store).load()

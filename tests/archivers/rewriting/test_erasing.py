@@ -147,6 +147,7 @@ def test_what_may_still_hold_the_series_is_told(database: Database[Document], fi
     ]
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @FEW_STEPS
 @pytest.mark.parametrize("to", ["offline", "online"])
@@ -353,6 +354,7 @@ def versioned_store(moto_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S
     return Store(url="s3://locked-archive/there", endpoint_url=moto_server.endpoint_url, region=REGION)
 
 
+@pytest.mark.proof
 def test_older_versions_of_files_are_told(database: Database[Document], versioned_store: Store) -> None:
     world = World.make(database, slots("minute"), versioned_store)
     world.cycle.run(DAY0 + AFTER + 15 * HOUR)
@@ -369,12 +371,14 @@ def test_older_versions_of_files_are_told(database: Database[Document], versione
     )
 
 
+@pytest.mark.proof
 def test_a_plain_bucket_keeps_none(database: Database[Document], moto_store: Store) -> None:
     world = World.make(database, reading(), moto_store)
     world.cycle.run(DAY0 + AFTER + 15 * HOUR)
     assert not world.cycle.erase({"symbol": "Ä"}).is_found
 
 
+@pytest.mark.proof
 def test_a_range_reads_no_commits_beyond_it(database: Database[Document], file_store: Store) -> None:
     """However long the history is."""
     read = []
@@ -391,6 +395,7 @@ def test_a_range_reads_no_commits_beyond_it(database: Database[Document], file_s
     assert read[0] == read[1]
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_overflow_that_a_restore_has_put_back_goes_too(prepared: States, to: str) -> None:

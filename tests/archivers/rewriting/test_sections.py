@@ -93,6 +93,7 @@ def in_sections(prepared: States, name: str) -> Cycle:
     return prepared(of_hours() if name == "hours" else CASES[name](), STATES[name])
 
 
+@pytest.mark.proof
 def test_a_damaged_section_does_not_keep_the_others_from_being_restored(prepared: States) -> None:
     cycle = in_sections(prepared, "hours")
     paths = list(cycle.root.rglob("meta/buckets/*.2.parquet"))
@@ -111,6 +112,7 @@ def sections_of(cycle: Cycle) -> list[int]:
     return [len(it["sections"]) for it in manifests(cycle)]
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", CASES)
 def test_all_is_there(prepared: States, name: str) -> None:
@@ -237,6 +239,7 @@ def of_an_hour_each(cycle: Cycle) -> None:
     often(cycle, step=1, hours=HOURS)
 
 
+@pytest.mark.proof
 def test_the_name_of_a_commit_tells_runs_apart(prepared: States) -> None:
     """Where the count of leases was put back, the same commits may be merged under the same fence."""
     cycle = prepared(of_hours(), of_an_hour_each)

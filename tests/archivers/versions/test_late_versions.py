@@ -53,6 +53,7 @@ def archive(cycle: Cycle, *documents: Document) -> list[bytes]:
     return [encode(document) for document in documents]
 
 
+@pytest.mark.proof
 def test_slots_are_merged_one_by_one(cycle: Cycle) -> None:
     first = hours({3: 1.0, 5: 2.5, 7: float("nan")}, unit="C")
     second = hours({5: 7, 9: 4.0}, note="late")
@@ -81,6 +82,7 @@ def original(document: bytes) -> bytes:
     return found
 
 
+@pytest.mark.proof
 def test_all_versions_come_back_as_they_were(cycle: Cycle) -> None:
     """Beside each other; or the older ones elsewhere."""
     raw = archive(cycle, hours({3: 1.0, 5: 2.0}), hours({5: 7}), hours({0: 0.5}))
@@ -105,6 +107,7 @@ def versioned(document: bytes) -> int:
     return int(bson.decode(document, CODEC)["_id"]["version"])
 
 
+@pytest.mark.proof
 def test_one_way_after_the_other(cycle: Cycle) -> None:
     """What an earlier restore put there is no stranger to a later one."""
     raw = archive(cycle, hours({3: 1.0, 5: 2.0}), hours({5: 7}), hours({0: 0.5}))
@@ -162,6 +165,7 @@ def _later(days: float | None) -> datetime | None:
     return None if days is None else later(days)
 
 
+@pytest.mark.proof
 def test_a_version_that_lies_apart_from_the_others(sampled: Cycle) -> None:
     """Commits of one reading, and one of two months: all versions are found, whichever was met first."""
     archive(sampled, days(1.5), days(1.25), days(1.5, 40.0), days(40.5))
@@ -234,6 +238,7 @@ def test_what_can_not_be_asked_for(cycle: Cycle) -> None:
             cycle.restore("slots", how=how)
 
 
+@pytest.mark.proof
 def test_overflow_of_older_versions_joins_no_bucket(database: Database[Document], file_store: Store) -> None:
     """Nor does any join a live bucket whose overflow has changed since."""
     cycle = Cycle(database, samples_overflow(), file_store).load()

@@ -66,6 +66,7 @@ def test_a_run_after_one_that_merged_writes_nothing(cycle: Cycle) -> None:
     assert everything(cycle) == before
 
 
+@pytest.mark.proof
 def test_restores_of_what_was_merged(cycle: Cycle) -> None:
     raw = archive(cycle, hours({3: 1.0}), hours({1: 1.0}, hour=4), hours({3: 7}))
     merged, other = encode(hours({3: 7})), raw[1]
@@ -302,6 +303,7 @@ def test_a_late_bucket_that_somebody_deletes_in_its_grace_is_merged_all_the_same
     assert {"3": 1.0, "4": 2.0, "5": 3.0} in content(cycle)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("met_in_grace", [True, False])
 @pytest.mark.parametrize("is_contained", [True, False])

@@ -108,6 +108,7 @@ def counts(place: Place, document: Document) -> None:
     assert place.cycle.verify().bad == []
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 def test_deleted_and_a_late_upsert(place: Place) -> None:
     place.put(LATE)
@@ -158,6 +159,7 @@ def test_a_late_upsert_of_another_field(database: Database[Document], file_store
     assert place.versions() == [encode(FIRST), encode(late)]
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @EACH_ONCE
 def test_one_after_the_other(place: Place) -> None:
@@ -182,6 +184,7 @@ def test_one_after_the_other(place: Place) -> None:
     assert {encode(LATE), encode(latest)} <= set(found)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 def test_a_reading_is_added_after_two_of_them(
     database: Database[Document], file_store: Store, to: str

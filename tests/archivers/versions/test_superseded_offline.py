@@ -296,6 +296,7 @@ def test_a_file_that_no_run_has_kept_is_named_and_not_given(
     assert (found, len(cycle.verify().bad)) == ({"file-foreign"}, 2)
 
 
+@pytest.mark.proof
 def test_a_version_that_was_erased_does_not_come_back_with_its_file(
     database: Database[Document], file_store: Store
 ) -> None:

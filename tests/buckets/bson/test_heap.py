@@ -103,6 +103,7 @@ def test_threads_share_a_heap_and_memory_that_is_asked_for_again_is_kept(usual: 
     assert 10 * found.faults < usual.faults
 
 
+@pytest.mark.proof
 def test_so_it_is_in_a_worker(usual: Told) -> None:
     found = _told(_TELLS.replace("exec(sys.argv[1])", ""), _IN_WORKER)
     assert found.heaps == 1

@@ -107,6 +107,7 @@ def test_fields_order_and_limit(database: Mongo) -> None:
             assert len(told) == min(limit or 293, 293)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("lengths", [1, 7])
 def test_very_many_documents_in_a_reply(
     database: Mongo, lengths: int, monkeypatch: pytest.MonkeyPatch

@@ -312,6 +312,7 @@ _WIDTHS = [
 ]
 
 
+@pytest.mark.proof
 @settings(max_examples=examples(60))
 @given(
     st.sampled_from(_WIDTHS),

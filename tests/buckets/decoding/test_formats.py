@@ -268,6 +268,7 @@ def test_a_source_finds_times_in_several_fields(
     compared(database, policy, [instant(text, "%Y %m %d %H", zone) for _, text in found])
 
 
+@pytest.mark.proof
 @few
 @given(st.lists(moments, min_size=1, max_size=8), st.data(), st.sampled_from(ZONES))
 def test_whole_numbers_are_read_by_their_digits(

@@ -133,6 +133,7 @@ def test_one_text_with_an_offset_among_plain_ones_is_found_by_every_query(databa
         assert not source.is_plain
 
 
+@pytest.mark.proof
 @few
 @given(texts(), texts())
 def test_what_comes_in_once_the_texts_were_looked_at_is_found_by_the_next_and_not_twice(

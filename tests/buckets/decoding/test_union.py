@@ -322,6 +322,7 @@ def check_writer(seed: int, policy: Policy, count: int) -> None:
     check_round_trip(policy, [found[unit] for unit in decoded.units.tolist()])
 
 
+@pytest.mark.proof
 @quick
 @given(seeds, st.sampled_from(POLICIES), st.sampled_from([3, 10**6]))
 def test_irregular_buckets_are_decoded_as_one_by_one(seed: int, policy: Policy, at_once: int) -> None:

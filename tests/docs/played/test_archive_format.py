@@ -95,6 +95,7 @@ def test_polars_reads_it(store: Path) -> None:
     assert row["p"] == pytest.approx(50 + 59 / 16)
 
 
+@pytest.mark.proof
 def test_pandas_reads_it(store: Path) -> None:
     found = python("pandas", store)["result"]
     assert found.loc["MDB", "count"] == MINUTES * 60

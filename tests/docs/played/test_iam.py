@@ -193,6 +193,7 @@ ACTS: dict[str, Callable[[S3Store], object]] = {
 }
 
 
+@pytest.mark.proof
 def test_nothing_in_it_is_too_much(archive: Archive) -> None:
     assert set(ACTS) == set(actions(policy()))
     client = archive.account.client("s3", archive.account.root)

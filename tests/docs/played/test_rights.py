@@ -66,6 +66,7 @@ def for_weather(granted: list[Right]) -> list[Right]:
     return [it for it in renamed if it != Right("weather", "remove")]
 
 
+@pytest.mark.proof
 def test_the_page_shows_roles_that_the_server_takes(market: Market) -> None:
     database = market.database
     for name in (

@@ -96,6 +96,7 @@ def test_copies_whose_grace_is_over_count_as_deleted(place: Place, name: str) ->
         assert said["against"]["deleted"] == (count if is_over else 0), (grace, now)
 
 
+@pytest.mark.proof
 @after("run -p iot")
 def test_it_changes_nothing(place: Place) -> None:
     stood = place.everything()
@@ -160,6 +161,7 @@ def test_what_ends_at_the_cutoff_has_not_expired(place: Place) -> None:
         assert compared(place, policies, now=now.isoformat())["now"]["against"]["archived"] == archived
 
 
+@pytest.mark.proof
 @after("run")
 def test_summaries_that_go_sooner(place: Place) -> None:
     said = compared(place, POLICIES.replace('hourly = "365d"', 'hourly = "40d"\ndaily = "120d"'))

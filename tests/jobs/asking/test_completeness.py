@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from tests.jobs.place import POLICIES, START, Place
 
 TOLD = POLICIES.replace('slot = "second"', 'slot = "second"\nexpected_interval = "1s"\nmax_hole = "10m"')
 
 
+@pytest.mark.proof
 def test_a_hole_is_told_and_does_not_fail_the_audit(place: Place) -> None:
     place.write_config(TOLD)
     lost = {"$gte": START + timedelta(minutes=50), "$lt": START + timedelta(minutes=65)}

@@ -238,6 +238,7 @@ def test_broken_buckets_are_counted_where_they_lie(place: Place) -> None:
     assert of_cpu["quarantined"] == 1
 
 
+@pytest.mark.proof
 def test_what_is_only_summarised_expired_or_missing(place: Place) -> None:
     retain = '[policies.metrics.retain]\nhourly = "60d"\ndaily = "90d"\ngrace = "0s"\n'
     it = Counted(place, f'to = "none"\n{retain}')
@@ -286,6 +287,7 @@ def test_a_commit_without_the_series_is_none_of_its(place: Place) -> None:
     assert (other["state"], other["live"], len(other["commits"])) == ("archived", 0, 1)
 
 
+@pytest.mark.proof
 def test_what_people_see(place: Place) -> None:
     it = Counted(place, OFFLINE)
     place("run", now=_at(DUE))
@@ -320,6 +322,7 @@ def test_what_people_see(place: Place) -> None:
     assert shown.count("\n") < len(rows)
 
 
+@pytest.mark.proof
 def test_commits_are_those_whose_manifests_hold_the_day(place: Place) -> None:
     it = Counted(place, OFFLINE)
     place("run", now=_at(DUE))

@@ -56,6 +56,7 @@ def _is_due(place: Place, policy: str, said: Document) -> str:
     return later
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 def test_what_comes_next_comes_then(place: Place, policy: str) -> None:
@@ -110,6 +111,7 @@ def test_a_day_and_its_settle_are_waited_for(place: Place) -> None:
     assert _state(place, "ticks") == (False, True)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 def test_a_restored_bucket_waits_for_its_pin(place: Place, policy: str) -> None:
@@ -135,6 +137,7 @@ def test_a_restored_bucket_waits_for_its_pin(place: Place, policy: str) -> None:
     assert (said["state"], said["next"]["action"]) == ("both", "delete")
 
 
+@pytest.mark.proof
 def test_history_is_that_of_the_receipts_and_of_the_ledger(place: Place) -> None:
     bucket = ("--id", _first(place, "ticks"))
     place("run", "-p", "ticks")
@@ -219,6 +222,7 @@ def test_what_is_not_rolled_up_says_so(untouched: Place) -> None:
     assert said["rule"] == 'archive.after = "30d", once its windows are rolled up'
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_versions(place: Place, to: str) -> None:

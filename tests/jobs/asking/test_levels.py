@@ -27,6 +27,7 @@ def _with_levels(place: Place) -> None:
     with_levels(place)
 
 
+@pytest.mark.proof
 def test_every_verb_knows_every_level(place: Place) -> None:
     assert place("check").code == 0
     plan = place("plan", "--json", "-p", "ticks").policy("ticks")["rollup"]
@@ -63,6 +64,7 @@ def test_a_late_reading_after_the_archive_mends_all_levels(place: Place) -> None
     assert place("audit", "-p", "ticks").code == 0
 
 
+@pytest.mark.proof
 @after(with_levels, "run -p ticks")
 def test_what_is_wrong_with_a_level_is_found(place: Place) -> None:
     place.database.ticks_weekly.update_one({}, {"$set": {"count": 1}})

@@ -68,6 +68,7 @@ def _date(one: dict[str, object]) -> object:
     return (at - offset * MINUTE).date()
 
 
+@pytest.mark.proof
 def test_the_offline_archive_brings_the_offsets_back(place: Place) -> None:
     place.write_config(POLICY.format(to="offline", more=""))
     place.database.meters.insert_many(

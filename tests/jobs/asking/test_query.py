@@ -123,6 +123,7 @@ def test_files(mixed: Place) -> None:
     assert not list(mixed.folder.glob("*bad.csv*"))
 
 
+@pytest.mark.proof
 def test_a_table_in_a_file(mixed: Place) -> None:
     sql = "SELECT symbol, time FROM ticks"
     for statement in (f"{sql} LIMIT 3", sql):
@@ -235,6 +236,7 @@ def test_summaries_are_not_offered_where_they_would_tell_something_else(mixed: P
         assert told["explain"]["summaries"] is None, sql
 
 
+@pytest.mark.proof
 def test_summaries_are_not_offered_for_what_has_expired(place: Place) -> None:
     place.write_config(POLICIES.replace('"365d"', '"30d"'))
     by_hour = "SELECT date_trunc('hour', time) AS h, count(*) FROM ticks GROUP BY h"
@@ -344,6 +346,7 @@ def test_series_of_several_types_are_text(place: Place) -> None:
     assert rows(place, "SELECT count(*) FROM iot WHERE sensor = '7'") == [[18]]
 
 
+@pytest.mark.proof
 def test_collections_that_are_not_there(place: Place) -> None:
     for name in place.database.list_collection_names():
         place.database.drop_collection(name)

@@ -56,6 +56,7 @@ def mixed(states: States) -> Place:
     return place
 
 
+@pytest.mark.proof
 def test_live_and_archived_readings_are_one(mixed: Place) -> None:
     before = mixed.everything()
     ran = mixed("readings", "-p", "ticks")
@@ -127,6 +128,7 @@ def test_a_closed_pipe_ends_it_quietly(mixed: Place, form: str) -> None:
     assert len(ran.stdout) == 20
 
 
+@pytest.mark.proof
 def test_parquet_goes_through_a_pipe(mixed: Place) -> None:
     ran = call(mixed, "--format", "parquet", "--quiet", pipe="| cat")
     assert (ran.returncode, ran.stderr) == (0, b"")

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from bson import encode
 from pymongo.database import Database
 
@@ -40,6 +41,7 @@ def test_all_is_live_before_the_first_run(place: Place) -> None:
     assert abs(told["forecast"]["without"] / (month * (1 + share)) - 1) < 0.001
 
 
+@pytest.mark.proof
 def test_what_a_run_removes_is_told(place: Place) -> None:
     data = {name: sizes(place, name) for name in ("ticks", "iot")}
     ran = place("run", "--json")
@@ -63,6 +65,7 @@ def test_what_a_run_removes_is_told(place: Place) -> None:
     assert ticks["forecast"]["with"] > 0 and ticks["forecast"]["without"] > 0
 
 
+@pytest.mark.proof
 @after("run")
 def test_what_is_live_again_is_not_removed(place: Place) -> None:
     before = {name: stats(place, name) for name in ("ticks", "iot")}

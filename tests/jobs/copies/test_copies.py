@@ -38,6 +38,7 @@ def part(folder: Path) -> Path:
     return next(folder.rglob("data/**/*.parquet"))
 
 
+@pytest.mark.proof
 def test_a_run_puts_everything_into_a_copy_that_is_required(place: Place) -> None:
     copied(place, "b")
     assert place("run").code == 0
@@ -78,6 +79,7 @@ def test_a_damaged_object_is_read_from_the_copy_and_put_back(place: Place, damag
     assert place("repair", "--json").policy("ticks")["repaired"] == 0
 
 
+@pytest.mark.proof
 def test_what_is_damaged_in_a_copy_is_found_and_put_back(place: Place) -> None:
     copied(place, "b")
     place("run")
@@ -90,6 +92,7 @@ def test_what_is_damaged_in_a_copy_is_found_and_put_back(place: Place) -> None:
     assert files(place.folder / "b") == before
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("damage", ["a manifest", "the keyring", "all"])
 def test_an_encrypted_store_is_repaired_as_any_other(place: Place, damage: str) -> None:
@@ -111,6 +114,7 @@ def test_an_encrypted_store_is_repaired_as_any_other(place: Place, damage: str) 
     assert place("verify").code == 0
 
 
+@pytest.mark.proof
 def test_what_is_damaged_everywhere_is_lost_and_told(place: Place) -> None:
     copied(place, "b")
     place("run")
@@ -121,6 +125,7 @@ def test_what_is_damaged_everywhere_is_lost_and_told(place: Place) -> None:
     assert place("restore", "-p", "ticks", "--to", "back").code == 5
 
 
+@pytest.mark.proof
 def test_a_copy_added_later_holds_runs_up_until_it_is_filled(place: Place) -> None:
     place("run")
     copied(place, "b")
@@ -135,6 +140,7 @@ def test_a_copy_added_later_holds_runs_up_until_it_is_filled(place: Place) -> No
     assert same(place, "b")
 
 
+@pytest.mark.proof
 def test_one_that_may_lag_is_caught_up_by_runs(place: Place) -> None:
     copied(place, 'b required = false\nlag = "7d"')
     b, away = place.folder / "b", place.folder / "away"
@@ -151,6 +157,7 @@ def test_one_that_may_lag_is_caught_up_by_runs(place: Place) -> None:
     assert same(place, "b")
 
 
+@pytest.mark.proof
 def test_while_a_copy_that_is_required_is_down_nothing_is_deleted(place: Place) -> None:
     copied(place, "b")
     b, away = place.folder / "b", place.folder / "away"
@@ -189,6 +196,7 @@ def test_without_its_store_an_archive_goes_on_from_the_copy(place: Place) -> Non
     assert place("verify").code == 0
 
 
+@pytest.mark.proof
 def test_an_erasure_reaches_copies_and_is_never_undone_by_one(place: Place) -> None:
     copied(place, "b", "c required = false")
     place("run")

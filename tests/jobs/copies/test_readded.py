@@ -6,6 +6,8 @@ import json
 import shutil
 from datetime import timedelta
 
+import pytest
+
 from tests.jobs.copies.test_copies import copied, files
 from tests.jobs.place import POLICIES, START, Place
 
@@ -35,6 +37,7 @@ def load(place: Place, day: int) -> None:
     )
 
 
+@pytest.mark.proof
 def test_a_copy_that_was_out_of_the_file_is_filled_before_it_counts(place: Place) -> None:
     copied(place, "b")
     assert place("run").code == 0
@@ -50,6 +53,7 @@ def test_a_copy_that_was_out_of_the_file_is_filled_before_it_counts(place: Place
     assert files(place.folder / "store").keys() <= files(place.folder / "b").keys()
 
 
+@pytest.mark.proof
 def test_with_the_database_what_a_copy_had_is_forgotten(place: Place) -> None:
     copied(place, "b required = false")
     assert place("run").code == 0
@@ -68,6 +72,7 @@ def test_with_the_database_what_a_copy_had_is_forgotten(place: Place) -> None:
     assert place.database.ticks.count_documents({}) == 20
 
 
+@pytest.mark.proof
 def test_a_lost_store_is_filled_for_every_policy(place: Place) -> None:
     copied(place, "b", policies=TWO)
     place.database.other.create_index("at")
@@ -83,6 +88,7 @@ def test_a_lost_store_is_filled_for_every_policy(place: Place) -> None:
     assert place("verify").code == 0
 
 
+@pytest.mark.proof
 def test_a_keyring_that_was_left_out_of_a_rekey_is_copied_anew(place: Place) -> None:
     copied(place, "b", encryption=encrypted(KEY))
     assert place("run").code == 0
@@ -98,6 +104,7 @@ def test_a_keyring_that_was_left_out_of_a_rekey_is_copied_anew(place: Place) -> 
     assert files(place.folder / "store").items() <= files(place.folder / "b").items()
 
 
+@pytest.mark.proof
 def test_a_store_that_was_emptied_is_not_taken_over(place: Place) -> None:
     copied(place, "b")
     assert place("run", "-p", "ticks").code == 0

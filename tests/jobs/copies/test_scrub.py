@@ -46,6 +46,7 @@ def test_each_day_has_its_turn_within_the_period(first: int, more: int, begin: i
     assert seen >= set(range(first, first + more + 1))
 
 
+@pytest.mark.proof
 @after("run")
 def test_what_a_store_has_lost_is_told_each_day_until_it_is_put_back(place: Place) -> None:
     assert "scrub" not in _run(place, 0).policy("ticks"), "what is archived today was read back today"
@@ -65,6 +66,7 @@ def test_what_a_store_has_lost_is_told_each_day_until_it_is_put_back(place: Plac
     assert (ran.code, ran.policy("ticks")["scrub"]["lost"]) == (0, 0), ran
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("damaged", ["store", "b"])
 @pytest.mark.parametrize("damage", ["missing", "manifest", "flipped"])
@@ -118,6 +120,7 @@ def test_nothing_but_the_share_grows(
         assert it.keys() <= {"get_bytes", "list", "listed", "commands"}
 
 
+@pytest.mark.proof
 def test_nothing_is_put_where_a_disk_is_not_mounted(place: Place) -> None:
     copied(place, "b")
     assert _run(place, 0).code == 0
@@ -134,6 +137,7 @@ def test_nothing_is_put_where_a_disk_is_not_mounted(place: Place) -> None:
     assert (ran.code, ran.policy("ticks")["scrub"]["repaired"]) == (0, 0), ran
 
 
+@pytest.mark.proof
 def test_a_record_that_no_copy_mends_is_told_all_the_same(place: Place) -> None:
     copied(place, "b")
     assert _run(place, 0).code == 0

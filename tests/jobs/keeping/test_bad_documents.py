@@ -153,6 +153,7 @@ def cycle(
         client.drop_database(database.name)
 
 
+@pytest.mark.proof
 def test_every_bad_document_is_named_by_plan_and_run(cycle: Cycle) -> None:
     for verb in ("plan", "run", "again"):
         ran = cycle.ran[verb]
@@ -186,6 +187,7 @@ def measurement(document: bytes) -> bytes:
     return b"".join(sorted(document[start:end] for start, _, end in elements(document)))
 
 
+@pytest.mark.proof
 def test_restored_bit_for_bit(cycle: Cycle) -> None:
     for case in cycle.cases:
         back = f"{case.name}_back"

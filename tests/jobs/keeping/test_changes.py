@@ -42,6 +42,7 @@ def changed(place: Place, *changes: tuple[str, str]) -> None:
     place.write_config(text)
 
 
+@pytest.mark.proof
 def test_what_changes_freely(archived: Place) -> None:
     changed(archived, *FREE)
     ran = archived("run", "-p", "ticks", "--json")

@@ -95,6 +95,7 @@ def _drop_source(database: Db) -> None:
     database.ticks.drop()
 
 
+@pytest.mark.proof
 def test_a_collection_that_does_not_exist_fails_a_run_unless_it_may_be_missing(place: Place) -> None:
     """One that is empty is in order: its writer may begin tomorrow."""
     for name in ("ticks", "iot"):
@@ -310,6 +311,7 @@ def test_a_standalone_server_is_refused(place: Place, tmp_path: Path) -> None:
     assert "--replSet" in found["message"]
 
 
+@pytest.mark.proof
 def test_rights_that_are_missing_are_named(place: Place, tmp_path: Path) -> None:
     """A server that asks who one is: a user may only read, another may do all in the database."""
     key = tmp_path / "key"

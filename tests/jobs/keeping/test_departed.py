@@ -14,6 +14,7 @@ WITHOUT_TICKS = POLICIES[POLICIES.index("[policies.iot]") :]
 LATER = "2099-01-01T00:00:00Z"
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("is_retired", [False, True])
 def test_its_key_is_wrapped_and_its_copy_filled_with_the_others(place: Place, is_retired: bool) -> None:
     """Whoever removes the old key, or relies on the copy, would lose its archive else."""
@@ -48,6 +49,7 @@ def test_one_that_lies_in_another_store_is_left_to_its_own_file(place: Place) ->
     assert (ran.code, [it["policy"] for it in ran.json["policies"]]) == (0, ["iot"])
 
 
+@pytest.mark.proof
 def test_an_audit_names_it_until_it_is_retired(place: Place) -> None:
     assert place("run").code == 0
     place.write_config(WITHOUT_TICKS)

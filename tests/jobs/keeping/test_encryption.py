@@ -78,6 +78,7 @@ def encrypted(place: Place) -> None:
     assert place("run", "-p", "ticks").code == 0
 
 
+@pytest.mark.proof
 def test_without_the_key_nothing_is_read_or_written(place: Place) -> None:
     encrypted(place)
     place.load()
@@ -92,6 +93,7 @@ def test_without_the_key_nothing_is_read_or_written(place: Place) -> None:
         assert (files(place), place.database.ticks.count_documents({})) == before
 
 
+@pytest.mark.proof
 def test_another_key_takes_over(place: Place) -> None:
     encrypted(place)
     before = files(place)
@@ -106,6 +108,7 @@ def test_another_key_takes_over(place: Place) -> None:
     assert place("verify", "-p", "ticks").code == 5
 
 
+@pytest.mark.proof
 @after("run")
 def test_what_was_archived_before_is_read_as_it_lies(place: Place) -> None:
     use(place, KEY)

@@ -111,6 +111,7 @@ def undelete(place: Place, now: datetime, *arguments: str, policy: str = "ticks"
     return {key: it for key, it in ran.policy(policy).items() if key in ("days", "until")}
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @POLICY
 def test_a_tombstone_that_was_lifted_comes_back_thirty_days_later(ending: Place, policy: str) -> None:
@@ -143,6 +144,7 @@ def test_a_tombstone_of_another_length_counts_no_more(ending: Place, policy: str
     assert amounts(run(ending, due + 100 * DAY, policy)) == {}
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @POLICY
 def test_a_hold_over_a_tombstone_keeps_what_it_covers(ending: Place, policy: str) -> None:
@@ -167,6 +169,7 @@ def test_a_hold_over_a_tombstone_keeps_what_it_covers(ending: Place, policy: str
     audited(ending, due + DAY, policy)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @POLICY
 def test_what_is_live_as_well_stays_in_the_archive(ending: Place, policy: str) -> None:
@@ -207,6 +210,7 @@ def test_where_originals_stay_the_archive_ends_behind_them(ending: Place, policy
     audited(ending, later + 7 * DAY, policy)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @POLICY
 def test_what_a_wrong_clock_dates_far_back_stays_as_long_as_others(place: Place, policy: str) -> None:
@@ -253,6 +257,7 @@ def test_what_a_wrong_clock_dates_far_back_stays_as_long_as_others(place: Place,
     audited(place, until + 7 * DAY, policy)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @POLICY
 def test_a_late_reading_behind_the_end_leaves_the_summary_as_it_was(ending: Place, policy: str) -> None:
@@ -284,6 +289,7 @@ def test_a_late_reading_behind_the_end_leaves_the_summary_as_it_was(ending: Plac
     audited(ending, gone, policy)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @POLICY
 def test_coverage_and_explain_tell_of_a_tombstone(ending: Place, policy: str) -> None:
@@ -313,6 +319,7 @@ def test_coverage_and_explain_tell_of_a_tombstone(ending: Place, policy: str) ->
     assert told(PAST) == (None, {"action": None, "at": None}, held)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @POLICY
 def test_without_summaries_the_days_behind_the_end_have_expired(place: Place, policy: str) -> None:
@@ -346,6 +353,7 @@ def test_an_audit_finds_what_no_run_has_seen_to(ending: Place, policy: str) -> N
     assert codes(due + 2 * DAY) == []
 
 
+@pytest.mark.proof
 def test_what_was_lifted_stays_so_when_its_commit_is_rewritten(ending: Place) -> None:
     """An erasure of another series must not bring its tombstone back."""
     prices = {str(second): 1.5 for second in range(60)}
@@ -360,6 +368,7 @@ def test_what_was_lifted_stays_so_when_its_commit_is_rewritten(ending: Place) ->
     assert amounts(run(ending, PAST + 31 * DAY)) == {"tombstoned": 1}
 
 
+@pytest.mark.proof
 def test_a_version_under_a_hold_keeps_its_bucket(ending: Place) -> None:
     """Somebody moved a reading out of the range that is held."""
     (old,) = ending.database.iot_archive.find({"at": START + timedelta(minutes=10)})
@@ -376,6 +385,7 @@ def test_a_version_under_a_hold_keeps_its_bucket(ending: Place) -> None:
     assert list(ending.database.iot_archive_versions.find()) == versions
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("policy", "record"), [("ticks", {"kind": "offline"}), ("iot", {"kind": "tombstone"})]

@@ -85,6 +85,7 @@ READINGS = st.sets(st.tuples(st.sampled_from("AB"), st.integers(0, DAYS * 24 - 1
 SPANS = st.tuples(st.integers(0, DAYS * 24 - 1), st.integers(1, 72))
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @settings(max_examples=examples(3))
 @given(

@@ -73,6 +73,7 @@ def test_a_series_goes_from_everywhere_and_nothing_else_does(place: Place) -> No
     assert in_database(place.database, SECRET) == ["iot_archive", "iot_hourly"]
 
 
+@pytest.mark.proof
 @after("run")
 def test_an_online_archive(place: Place) -> None:
     before = sorted(encode(it) for it in place.database.iot_archive.find())
@@ -119,6 +120,7 @@ def test_a_commit_of_that_series_alone_is_dropped(place: Place) -> None:
         assert place(verb, "-p", "ticks").code == 0, verb
 
 
+@pytest.mark.proof
 @after(fill, "run")
 def test_a_range_leaves_what_lies_beyond_it(place: Place) -> None:
     """Its windows are made anew from what is left."""
@@ -136,6 +138,7 @@ def test_a_range_leaves_what_lies_beyond_it(place: Place) -> None:
     assert sum(SECRET.encode() in it for it in restored(place)) == 90
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "within", [{"--since": 1, "--until": 2}, {"--since": 1}, {"--until": 2}], ids=["between", "end", "start"]
@@ -217,6 +220,7 @@ def test_the_receipt_names_no_value(place: Place) -> None:
     assert place.database.bucketwise_receipts.find_one({"_id.name": "erasing"}) is None
 
 
+@pytest.mark.proof
 def test_with_a_signing_key_the_receipt_proves_which_series(place: Place) -> None:
     key = "k" * 40
     place.config.write_text(
@@ -334,6 +338,7 @@ def test_values_of_any_kind(place: Place) -> None:
         assert place.database.iot_hourly.count_documents({"sensor": value}) == 0
 
 
+@pytest.mark.proof
 @after(fill, "run")
 def test_what_is_held_is_not_erased(place: Place) -> None:
     """Not by part of it either; and once the hold is released, it is."""
@@ -396,6 +401,7 @@ def test_what_another_policy_keeps_of_the_collection_is_told(place: Place) -> No
     assert erase(place, "--confirm", "ticks").code == 0
 
 
+@pytest.mark.proof
 def test_what_names_the_value_elsewhere_is_told(place: Place) -> None:
     """A reading of another series, whose document mentions it."""
     fill(place)

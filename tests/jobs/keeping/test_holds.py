@@ -74,6 +74,7 @@ def _receipts(place: Place, policy: str = "ticks") -> list[Document]:
     return list(place("receipts", "--json", "-p", policy).policy(policy)["deletes"])
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_expired_summaries_stay_while_a_hold_covers_them(place: Place) -> None:
     place.write_config(AT_ONCE)
@@ -159,6 +160,7 @@ def test_what_a_compaction_has_merged_stays_while_a_hold_covers_it(place: Place)
     assert place("verify", "-p", "ticks").code == place("audit", "-p", "ticks", now=LONG_AFTER).code == 0
 
 
+@pytest.mark.proof
 @after(_archive_by_the_hour)
 def test_commits_of_a_range_that_is_frozen_are_not_merged(place: Place) -> None:
     parts = _parts(place)
@@ -198,6 +200,7 @@ def test_a_hold_and_a_delete_conflict(place: Place) -> None:
     assert tries == [0, 1]
 
 
+@pytest.mark.proof
 def test_the_first_one_of_all_is_placed_before_any_run(place: Place) -> None:
     assert place.database.bucketwise_lease.find_one() is None
     added(place)
@@ -205,6 +208,7 @@ def test_the_first_one_of_all_is_placed_before_any_run(place: Place) -> None:
     assert place("audit", "-p", "ticks").code == 0
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_holds_that_were_changed_or_taken_out_are_found(place: Place) -> None:
     added(place, *SECOND_HOUR)
@@ -231,6 +235,7 @@ def test_holds_that_were_changed_or_taken_out_are_found(place: Place) -> None:
     assert codes == ["hold-differs", "hold-differs", "hold-missing", "hold-missing", "hold-missing"]
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_coverage_and_explain_tell_of_holds(place: Place) -> None:
     added(place, "--series", "symbol=MDB", *SECOND_HOUR)
@@ -312,6 +317,7 @@ def of_any_text(place: Place) -> None:
     place.database.ticks.insert_many(readings)
 
 
+@pytest.mark.proof
 @after(of_any_text, "run -p ticks")
 def test_a_series_may_have_any_text(place: Place) -> None:
     place.write_config(AT_ONCE)
@@ -332,6 +338,7 @@ def test_a_series_field_that_is_no_more_is_taken_for_any(place: Place) -> None:
     assert hours(place) == [1]
 
 
+@pytest.mark.proof
 def test_a_whole_number_may_be_spelled_in_any_way(place: Place) -> None:
     """Each freezes an hour of its own, or the next one."""
     spellings = ("7", "7.0", "7e0", "07")
@@ -344,6 +351,7 @@ def test_a_whole_number_may_be_spelled_in_any_way(place: Place) -> None:
     assert [it["held"] for it in hours.policy("iot")["days"]] == [2, 2, 2]
 
 
+@pytest.mark.proof
 @after("rollup -p ticks")
 def test_a_held_summary_stays_when_somebody_else_deletes_its_readings(place: Place) -> None:
     """A roll-up would take it out: it is the last trace of what is held."""

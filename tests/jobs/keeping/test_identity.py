@@ -56,6 +56,7 @@ def test_a_renamed_policy_goes_on_under_its_id(place: Place) -> None:
     assert place("hold", "release", "case-17", "-p", "prices").code == 0
 
 
+@pytest.mark.proof
 @after(held)
 def test_a_policy_renamed_without_its_id_halts_before_anything_is_touched(place: Place) -> None:
     """A late reading does not replace the only summary of an archived hour, nothing is read as if there were
@@ -108,6 +109,7 @@ def test_a_retired_policy_is_read_by_what_it_said_last(place: Place) -> None:
         assert place(refusing, "-p", "ticks").code == 2
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("is_retired", [True, False])
 @after(held)

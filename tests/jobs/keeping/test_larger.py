@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.jobs.place import POLICIES, START, Place
 
 CODE = "summaries-larger"
@@ -24,6 +26,7 @@ def told(findings: list[dict[str, Any]]) -> list[str]:
     return [it["message"] for it in findings if it["code"] == CODE]
 
 
+@pytest.mark.proof
 def test_check_plan_and_what_comes_agree(place: Place) -> None:
     sparse(place)
     checked = place("check", "--json", "-p", "ticks")

@@ -40,6 +40,7 @@ def expiring_at_once(place: Place) -> None:
     place.write_config(AT_ONCE)
 
 
+@pytest.mark.proof
 @after(expiring_at_once, signed, "run -p ticks")
 def test_a_hold_that_was_lost_halts_what_destroys_until_it_is_placed_again(place: Place) -> None:
     lose(place, "--series", "symbol=MDB", *SECOND_HOUR)
@@ -68,6 +69,7 @@ def ending_soon(place: Place) -> None:
     place.write_config(POLICIES.replace('hourly = "365d"\n', ends) + "[policies.iot.retain]\n" + ends)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 @after(ending_soon, "run")

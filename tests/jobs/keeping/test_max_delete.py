@@ -118,6 +118,7 @@ def test_what_was_restored_and_is_pinned_does_not_count(place: Place) -> None:
     assert _codes(place("run", "--json")) == {"ticks": 5, "iot": 5}, "now they would go"
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_what_is_quarantined_does_not_count(place: Place) -> None:
     _limited(place, '"20%"')
@@ -150,6 +151,7 @@ def test_without_a_limit_nothing_is_counted(place: Place) -> None:
     assert "limit" not in place("plan", "--json", "-p", "ticks").policy("ticks")["archive"]
 
 
+@pytest.mark.proof
 def test_it_is_allowed_for_one_run(place: Place) -> None:
     """The command for one that failed does not allow it again, and one that is done settles what the limit
     stopped."""

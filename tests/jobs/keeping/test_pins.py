@@ -66,6 +66,7 @@ def status(place: Place, name: str, now: str = NOW) -> tuple[int, int, str | Non
     return found["waiting"], found["pinned"], found["pinned_until"]
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 def test_pinned_until_unpin(moved: Place, name: str) -> None:
     place, count = moved, COUNTS[name]

@@ -61,6 +61,7 @@ def test_signing_from_off_to_on_to_another_key(place: Place) -> None:
     assert other.encode() not in repr(place.everything()).encode()
 
 
+@pytest.mark.proof
 def test_a_store_that_was_rolled_back(place: Place) -> None:
     store, yesterday = place.folder / "store", place.folder / "yesterday"
     place.database.ticks.delete_many({})
@@ -97,6 +98,7 @@ def test_receipts_tell_what_went(place: Place) -> None:
     assert one["held_by"]["commit"][:10] in place("receipts").out
 
 
+@pytest.mark.proof
 def test_receipts_and_ledger_tell_who_worked_and_by_which_clock(place: Place) -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)
     assert place("run", "-p", "ticks").code == 0

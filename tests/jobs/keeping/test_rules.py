@@ -132,6 +132,7 @@ def test_summaries_go_by_the_rules_and_late_readings_bring_none_back(rooms: Plac
     assert run(rooms, 402 + 3)["expiry"]["hourly"] == HOURS
 
 
+@pytest.mark.proof
 def test_a_changed_rule_is_told_beforehand_and_limited(rooms: Place) -> None:
     write(rooms, "offline", "", '{archive = "forever"}')
     run(rooms, 2.5)

@@ -23,6 +23,7 @@ def losing(place: Place, kind: str, *, flips: bool) -> Ran:
     return place.command.meddled(meddle, *command, cwd=place.folder, MONGODB_URI=place.uri)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("kind", "flips"), [(DATA, False), (BUCKETS, True)])
 @after("rollup -p ticks")
@@ -81,6 +82,7 @@ def check_damaged(place: Place, path: Path, receipt: Document, *, flips: bool) -
     place.database.back.drop()
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("files", [0, 1])
 @after(*TWO_COMMITS)

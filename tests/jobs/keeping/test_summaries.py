@@ -36,6 +36,7 @@ def findings(place: Place, now: str = NOW) -> list[tuple[str, str]]:
     return [(it["code"], it["severity"]) for it in found]
 
 
+@pytest.mark.proof
 @after("run")
 def test_a_retention_that_is_a_typo_takes_nothing_before_its_grace(place: Place) -> None:
     hours = list(place.database.ticks_hourly.find())
@@ -65,6 +66,7 @@ def test_max_delete_stops_a_run_before_it_removes_a_summary(place: Place) -> Non
     assert place.database.ticks_hourly.count_documents({}) == 0
 
 
+@pytest.mark.proof
 def test_undelete_lifts_the_tombstones_of_summaries(place: Place) -> None:
     place.write_config(SHORT)
     place("run", "-p", "ticks", now="2018-07-10T00:00:00Z")
@@ -93,6 +95,7 @@ def test_a_longer_retention_makes_again_what_has_gone(place: Place) -> None:
     assert findings(place) == []
 
 
+@pytest.mark.proof
 @after("run")
 def test_summaries_that_somebody_removed_are_noticed_and_made_again(place: Place) -> None:
     hours, days = (list(place.database[it].find()) for it in ("ticks_hourly", "ticks_daily"))
@@ -146,6 +149,7 @@ def test_what_cannot_be_made_again_is_named(place: Place) -> None:
     assert (summarized(place), findings(place, "2018-09-05T00:00:00Z")) == ((True, [], 10_800), [])
 
 
+@pytest.mark.proof
 def test_what_is_lost_is_so_until_it_is_made_again_or_past_its_time(place: Place) -> None:
     """Its readings come back from a backup: the summaries of one hour of three. Then the month expires."""
     ends = 'hourly = "100d"\ngrace = "0s"\narchive = "31d"\narchive_grace = "1d"'
@@ -166,6 +170,7 @@ def test_what_is_lost_is_so_until_it_is_made_again_or_past_its_time(place: Place
     assert "summaries-lost" not in dict(findings(place, later))
 
 
+@pytest.mark.proof
 @after(ended, *RUNS)
 def test_the_only_witness_is_not_replaced_by_less(place: Place) -> None:
     """The archive has ended. A reading comes late, the range is asked for, and settings change."""
@@ -194,6 +199,7 @@ def test_readings_that_somebody_took_out_are_named(place: Place) -> None:
     assert findings(place) == [("readings-gone", "error")]
 
 
+@pytest.mark.proof
 def test_a_step_from_a_reading_whose_summary_has_gone_stays(place: Place) -> None:
     """Neither an audit nor a roll-up of the first hours that are left takes it for none."""
     kept = '[policies.iot.retain]\nhourly = "100d"\ngrace = "0s"\n[policies.iot.values.t]\nkind = "counter"\n'

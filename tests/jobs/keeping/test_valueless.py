@@ -71,6 +71,7 @@ ODD: dict[str, dict[str, Any]] = {"text": {"p": "1.5"}, "NaN": {"p": float("nan"
 FIRST = {("text", OFFLINE), ("NaN", ONLINE), ("missing", OFFLINE)}
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("to", "odd"),
@@ -201,6 +202,7 @@ def test_an_empty_collection_proves_nothing(place: Place) -> None:
 SLOTS = POLICY.replace('model = "reading"', 'model = "slots"\nslot = "minute"').replace(', "q.x"', "")
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", [OFFLINE, ONLINE], ids=["offline", "online"])
 def test_buckets_whose_slots_have_another_name_stay(place: Place, to: str) -> None:

@@ -62,6 +62,7 @@ def restored_as(place: Place, client: MongoClient[dict[str, Any]]) -> Place:
     return staging
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_a_dump_restored_as_staging_writes_nothing(place: Place, other: MongoClient[dict[str, Any]]) -> None:
     staging = restored_as(place, other)
@@ -109,6 +110,7 @@ def test_adopt_moves_it_over_and_the_former_owner_halts(
     other.drop_database(moved.database.name)
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_of_a_database_and_its_snapshot_the_second_to_write_halts(place: Place) -> None:
     """On the same host and port, with the same UUIDs: only the lineage tells them apart."""
@@ -175,6 +177,7 @@ def test_a_store_that_was_never_used_is_not_created(place: Place) -> None:
     assert place.database.ticks.count_documents({}) == 180
 
 
+@pytest.mark.proof
 @after("run -p ticks --now 2018-07-01T00:00:00Z")
 def test_nothing_is_claimed_where_nothing_is_archived(place: Place) -> None:
     assert files(place) == {}

@@ -141,6 +141,7 @@ def test_each_finding(place: Place, code: str) -> None:
     assert sample["fill"] is None or 0 < sample["fill"] <= 1
 
 
+@pytest.mark.proof
 def test_sums_that_are_wrong_and_bounds_that_are(place: Place) -> None:
     wrong = [bucket(it, sum=-1.0) if it % 9 == 0 else bucket(it) for it in range(90)]
     iot(place, wrong)
@@ -180,6 +181,7 @@ def by_documents(place: Place, now: datetime, age: timedelta) -> None:
         place.database.other.insert_one({"_id": f"{now - age}"}, session=session)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("write", [by_slots, by_samples, by_documents])
 def test_late_readings_of_which_only_the_oplog_tells(place: Place, write: Any) -> None:

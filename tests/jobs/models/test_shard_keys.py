@@ -178,6 +178,7 @@ def test_values_of_slots_are_no_key(advise: Advise) -> None:
     assert changing == {"symbol:1,d:1": False, "p:1": True, "p.0:1": True}
 
 
+@pytest.mark.proof
 def test_more_readings_than_there_are(advise: Advise) -> None:
     """A key of few values can't split them, and one that ascends has the balancer move all but a part."""
     body = advise("ticks", "--shard-keys", "symbol;d;symbol,d", "--shards", "4", "--shard-readings", "1e12")
@@ -195,6 +196,7 @@ def test_more_readings_than_there_are(advise: Advise) -> None:
             assert sum(window["writes"]) == pytest.approx(1)
 
 
+@pytest.mark.proof
 def test_commands_are_javascript(place: Place, compared: dict[str, Any]) -> None:
     place.database.one.replace_one({"_id": 1}, {}, upsert=True)
     found = by_key(compared)

@@ -34,6 +34,7 @@ def documents(place: Place, name: str) -> list[dict[str, Any]]:
     return list(place.database[name].find().sort("_id", 1))
 
 
+@pytest.mark.proof
 def test_the_whole_cycle(sharded: Place) -> None:
     ticks, iot = documents(sharded, "ticks"), documents(sharded, "iot")
     ran = sharded("run", "--json")

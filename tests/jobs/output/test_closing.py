@@ -103,6 +103,7 @@ def test_a_plan_is_estimated_by_the_last_runs() -> None:
     assert "by the last runs" not in line.plain
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_every_verb_ends_with_its_line(place: Place) -> None:
     def last(*arguments: str) -> str:

@@ -100,6 +100,7 @@ def test_the_demo_splits_no_value(width: int, capsys: pytest.CaptureFixture[str]
     assert ("Indexes" in heads) == ("630.8 kB → 364.5 kB" in first)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @after("run")
 def test_no_value_of_what_follows_is_split(place: Place) -> None:
@@ -113,6 +114,7 @@ def test_no_value_of_what_follows_is_split(place: Place) -> None:
     draw(place, ("init", place.uri.replace("/?", f"/{place.database.name}?"), "--output", "first.toml"))
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @after("run")
 @pytest.mark.parametrize("calls", [ASKED, DONE], ids=["asked", "done"])

@@ -25,6 +25,7 @@ def balance(place: Place, policy: str, now: str = NOW) -> Body:
     return found
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("policy", "kept", "count"), [("ticks", "in_archive", MINUTES), ("iot", "online", 18)]
@@ -42,6 +43,7 @@ def test_each_bucket_is_in_one_place(place: Place, policy: str, kept: str, count
     assert balance(place, policy) == {**nothing, **totals, kept: count, "deleted": count, "live": 0}
 
 
+@pytest.mark.proof
 def test_what_waits_for_its_grace_is_archived_and_live(place: Place) -> None:
     place.write_config(POLICIES.replace('after = "30d"', 'after = "30d"\ngrace = "3d"'))
     assert place("run").code == 0
@@ -50,6 +52,7 @@ def test_what_waits_for_its_grace_is_archived_and_live(place: Place) -> None:
         assert (found["archived"], found["waiting"], found["deleted"]) == (count, count, 0)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 @after("run")
@@ -65,6 +68,7 @@ def test_what_is_erased_is_told_with_its_reason(place: Place, policy: str) -> No
     assert event["reason"] == "case 17" and event["host"] and event["user"] and event["done_at"]
 
 
+@pytest.mark.proof
 def test_what_has_ended_is_told(place: Place) -> None:
     place.write_config(POLICIES.replace('hourly = "365d"', 'archive = "31d"'))
     for now in ("2018-08-30T00:00:00Z", "2018-09-01T00:00:00Z", "2018-09-20T00:00:00Z"):
@@ -73,6 +77,7 @@ def test_what_has_ended_is_told(place: Place) -> None:
     assert (found["archived"], found["ended"], found["in_archive"]) == (MINUTES, MINUTES, 0)
 
 
+@pytest.mark.proof
 @after("run")
 def test_who_did_what_is_told(place: Place) -> None:
     assert place("hold", "add", "case-17", "-p", "ticks", "--reason", "Litigation").code == 0

@@ -202,6 +202,7 @@ def test_where_the_archive_is_not_all_there_the_rest_is_told(place: Place) -> No
     assert "Follow “What to do at exit 5” in the operations manual." in told
 
 
+@pytest.mark.proof
 def test_a_file_of_old_receipts_that_is_gone_is_told(place: Place) -> None:
     place.write_config(POLICIES.replace('to = "offline"', 'to = "offline"\nmove_receipts = "1d"'))
     late = "2018-09-20T00:00:00Z"
@@ -265,6 +266,7 @@ def test_the_page_has_what_the_json_has(place: Place, browser: Browser) -> None:
     assert browser.complaints() == []
 
 
+@pytest.mark.proof
 def test_a_page_appears_once_it_is_whole(place: Place, tmp_path: Path) -> None:
     """And what was there before is replaced; a pipe is written to."""
     page = tmp_path / "audit.html"

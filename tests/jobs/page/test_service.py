@@ -98,6 +98,7 @@ def test_where_each_policy_stands(place: Place, it: Served) -> None:
     assert runs.count("run") >= 2 and runs.count("done") == 2
 
 
+@pytest.mark.proof
 def test_what_failed_and_the_command_for_it(place: Place, it: Served) -> None:
     broken(place, "run", "-p", "ticks")
     place("run", "-p", "iot", now=None)
@@ -547,6 +548,7 @@ def test_it_loads_itself_anew(place: Place, browser: Browser, monkeypatch: pytes
         assert browser.complaints() == []
 
 
+@pytest.mark.proof
 def test_from_outside(place: Place) -> None:
     with service(place, "--metrics-port", "0") as process:
         address = re.search(r"address=(\S+)/metrics", process.until("metrics are served"))
@@ -598,6 +600,7 @@ def test_nothing_is_clipped_at_a_desk(it: Served, browser: Browser) -> None:
     assert browser.ask(clipped) == 0
 
 
+@pytest.mark.proof
 @after(run_now)
 def test_a_page_for_each_policy_and_the_last_audit(place: Place) -> None:
     late = place.database.ticks.find_one() or {"symbol": "MDB", "d": START, "p": {"0": 1.5}}

@@ -126,6 +126,7 @@ def test_series_that_a_collation_takes_for_one_are_two(
     assert listener.bare == []
 
 
+@pytest.mark.proof
 def test_a_step_leads_from_a_reading_of_just_this_series(place: Place) -> None:
     """Beside it lie summaries of another, whose name a collation takes for the same."""
     place.write_config(POLICIES + '[policies.iot.values.t]\nkind = "counter"\n')

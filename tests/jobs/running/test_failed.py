@@ -53,6 +53,7 @@ def repeat(place: Place, command: str) -> None:
     assert place(*arguments).code == 0
 
 
+@pytest.mark.proof
 def test_nothing_failed(place: Place) -> None:
     assert failed(place) == failed(place, "iot") == []
     assert place("run").code == 0
@@ -66,6 +67,7 @@ def test_what_was_refused_is_not_to_be_given_again(place: Place) -> None:
     assert failed(place) == []
 
 
+@pytest.mark.proof
 def test_what_failed_is_given_again(place: Place) -> None:
     broken(place, "run")
     (it,) = failed(place)
@@ -112,6 +114,7 @@ def test_a_range_is_not_done_by_another_one(place: Place) -> None:
     assert commands(place) == []
 
 
+@pytest.mark.proof
 def test_a_run_does_the_roll_up_too(place: Place) -> None:
     broken(place, "rollup")
     broken(place, "run")
@@ -140,6 +143,7 @@ def test_one_that_slept_closes_none_that_came_after_it(place: Place) -> None:
     assert [it["error"] for it in failed(place)] == ["why"]
 
 
+@pytest.mark.proof
 def test_the_same_policy_file_is_named(place: Place) -> None:
     broken(place, "run")
     elsewhere = place.folder / "my policies.toml"

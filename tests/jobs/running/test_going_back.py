@@ -32,6 +32,7 @@ def receipts(place: Place, policy: str = "ticks") -> list[Any]:
     return list(place("receipts", "--json", "-p", policy).policy(policy)["deletes"])
 
 
+@pytest.mark.proof
 @after("run")
 def test_a_run_that_goes_back_rolls_up_and_archives_nothing(place: Place) -> None:
     late(place, 1)
@@ -61,6 +62,7 @@ def test_a_run_that_goes_back_rolls_up_and_archives_nothing(place: Place) -> Non
     assert place("verify").code == 0
 
 
+@pytest.mark.proof
 @after("plan --now 2096-01-01", "run --now 2018-08-01")
 def test_a_past_in_which_nothing_was_recorded_is_as_good_as_any(place: Place) -> None:
     (deleted, *_) = receipts(place)
@@ -114,6 +116,7 @@ def test_a_time_in_the_future_is_lifted_by_name(place: Place, grace: str) -> Non
     assert "only a time in the future is lifted" in nothing.err
 
 
+@pytest.mark.proof
 @after("run")
 def test_receipts_of_earlier_versions_tell_the_time_as_well(place: Place) -> None:
     place.database[RECEIPTS].update_many({"_id.name": "last"}, {"$unset": {"latest": "", "lifted": ""}})

@@ -76,6 +76,7 @@ def test_a_bucket_that_ended_later_before_it_was_archived(place: Place) -> None:
     assert starts == [START, START + HOUR, early]
 
 
+@pytest.mark.proof
 def test_a_change_taken_back_before_a_delete_that_waited(place: Place) -> None:
     """The delete finds the bucket as it was copied. The summaries hold what it was in between."""
     place.write_config(POLICIES.replace('to = "offline"', 'to = "offline"\ngrace = "1d"'))
@@ -91,6 +92,7 @@ def test_a_change_taken_back_before_a_delete_that_waited(place: Place) -> None:
     assert place.database["ticks_hourly"].find_one({"start": START})["p"]["max"] < 100
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("late_data", ["scan", "auto"])
 def test_a_restored_one_that_was_changed_and_changed_back(place: Place, late_data: str) -> None:
@@ -109,6 +111,7 @@ def test_a_restored_one_that_was_changed_and_changed_back(place: Place, late_dat
     assert place.database["ticks_hourly"].find_one({"start": START})["p"]["max"] < 100
 
 
+@pytest.mark.proof
 @after(with_a_watcher, "rollup")
 def test_a_second_policy_hears_of_a_change_that_the_first_archived(place: Place) -> None:
     place.database["ticks"].update_one({"d": START}, {"$set": {"p.0": 1000.5}})
@@ -171,6 +174,7 @@ def test_a_run_by_scan_forgets_what_was_live(place: Place) -> None:
     assert place.database["iot_hourly"].find_one({"start": START})["count"] == 6
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @after("run")
 @pytest.mark.parametrize("policy", ["ticks", "iot"])

@@ -244,6 +244,7 @@ def test_a_live_holder_on_this_machine_is_left_alone(
         pytest.fail("taken from a live process")
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("reaped", [True, False])
 def test_a_killed_holder_on_this_machine_is_taken_over_at_once(

@@ -193,6 +193,7 @@ def test_a_paused_policy_is_told_before_who_works_on_it(place: Place) -> None:
         assert place("unpin", "-p", "ticks").code == 11
 
 
+@pytest.mark.proof
 def test_any_reason_is_told_on_one_line(place: Place) -> None:
     for why in ("$fence", "{'$a': 1}", "a\nb", "\x1b[31mred", "'; drop", "é" * 5000):
         told = pause(place, why=why)["paused"]["reason"]

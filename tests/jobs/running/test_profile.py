@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bucketwise.buckets.phases import PHASES
 from tests.jobs.place import Place
 
 
+@pytest.mark.proof
 def test_a_run_tells_what_its_time_went_to(place: Place) -> None:
     ran = place("run", "--profile", "--json")
     assert ran.code == 0

@@ -201,6 +201,7 @@ def _runner(place: Place, *steps: Step, now: str = NOW, progress: ProgressDispla
     return Runner("run", steps, place.database, store, at, Stop(), quiet, is_now_given=True)
 
 
+@pytest.mark.proof
 def test_a_run_at_work_ends_with_the_window(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it has done stands, the ledger says that it was not all, and the next run does the rest."""
     throttled(place, OPEN)

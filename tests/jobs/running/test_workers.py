@@ -417,6 +417,7 @@ def test_a_worker_that_does_not_leave_is_killed(empty: Place, monkeypatch: pytes
     wait_until(lambda: not is_alive(pid), "it is alive")
 
 
+@pytest.mark.proof
 def test_what_can_not_travel_is_told(empty: Place) -> None:
     with closing(ProcessExecutor(1, 0, WorkerSettings.of(_settings(empty)))) as executor:
         with pytest.raises(BucketwiseError, match="pickle"):
@@ -537,6 +538,7 @@ def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empt
     assert failure_of(told.error) == failure_of(error, host)
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_arrow_takes_memory_from_the_system_in_a_worker_too() -> None:
     """A cluster's worker imports the task before anything else of the suite."""

@@ -122,6 +122,7 @@ def test_a_dry_run_adds_nothing(place: Place) -> None:
         assert not (place.folder / FILE).exists()
 
 
+@pytest.mark.proof
 @after("run")
 def test_what_audit_and_drill_find(place: Place) -> None:
     assert measured(place, "drill").code == 0
@@ -196,6 +197,7 @@ def test_a_window_that_is_closed() -> None:
         assert len(good) == ("done" in told)
 
 
+@pytest.mark.proof
 def test_a_command_that_could_not_start(place: Place) -> None:
     """No policy can be named. It is over once the verb has started again."""
     good = place.config.read_text()

@@ -103,6 +103,7 @@ def fail(place: Place) -> None:
     place.database.command("create", "ticks_daily", viewOn="iot", pipeline=[])
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_a_run_that_is_done_pings(place: Place, receiver: Receiver) -> None:
     pinged(place, receiver)
@@ -174,6 +175,7 @@ def test_a_paused_policy_is_no_failure(place: Place, receiver: Receiver) -> None
     assert receiver.got == [("GET", "ping_start"), ("GET", "ping_success")]
 
 
+@pytest.mark.proof
 def test_a_late_run_is_told(place: Place, receiver: Receiver) -> None:
     place.config.write_text(place.config.read_text().replace("0 0 1 1 *", "*/10 * * * *"))
     notified(place, url=receiver.url("hook"))
@@ -275,6 +277,7 @@ def test_one_that_never_answers_holds_no_data_up(place: Place, receiver: Receive
     assert "Zq7" not in errors
 
 
+@pytest.mark.proof
 def test_each_turn_of_the_service_is_told(place: Place, receiver: Receiver) -> None:
     """And it goes on past a receiver that is down."""
     fail(place)

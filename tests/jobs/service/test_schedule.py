@@ -86,6 +86,7 @@ def test_what_was_missed_is_done_once_at_the_start(place: Place) -> None:
     assert completed(place) == 1
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_a_run_before_the_last_firing_does_not_count(place: Place) -> None:
     """And a policy without a schedule is told of."""
@@ -114,6 +115,7 @@ def test_two_side_by_side_do_the_work_once(place: Place) -> None:
     assert place("verify", "--json").policy("ticks")["readings"] == MINUTES * 60
 
 
+@pytest.mark.proof
 def test_metrics_and_health(place: Place) -> None:
     place.database.ticks.insert_one({"symbol": "MDB", "d": datetime(2018, 6, 1, tzinfo=UTC), "p": {"60": 1}})
     with service(place, "--metrics-port", "0", "--metrics-file", "own.prom") as it:
@@ -142,6 +144,7 @@ def test_metrics_and_health(place: Place) -> None:
     assert f'bucketwise_archived_buckets_total{{policy="ticks"}} {MINUTES}.0' in file
 
 
+@pytest.mark.proof
 def test_it_outlives_a_server_out_of_reach(place: Place) -> None:
     away = "mongodb://me:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=50"
     with service(place, MONGODB_URI=away) as it:

@@ -156,6 +156,7 @@ def test_what_somebody_took_out_of_a_table_is_told(place: Place) -> None:
     assert findings(place) == (0, [])
 
 
+@pytest.mark.proof
 def test_what_lake_needs(place: Place) -> None:
     ran = place("lake", "sync")
     assert ran.code == 2 and "has no table [lake]. Add one" in ran.err

@@ -131,6 +131,7 @@ def test_what_lies_under_another_prefix_goes(stage: Stage) -> None:
     assert len(stage.client.keys("b2:*")) == 12
 
 
+@pytest.mark.proof
 def test_nothing_to_do_is_nothing_written(stage: Stage, server: RedisServer) -> None:
     def commands() -> tuple[Any, dict[str, int]]:
         _, counts = stage.run()
@@ -151,6 +152,7 @@ def test_nothing_to_do_is_nothing_written(stage: Stage, server: RedisServer) -> 
     assert commands() == (mongodb, found)
 
 
+@pytest.mark.proof
 def test_what_is_gone_from_mongodb_goes(stage: Stage) -> None:
     stage.well()
     stage.database["ticks"].delete_many({"symbol": "MDB", "d": {"$gte": START + 4 * HOUR}})
@@ -202,6 +204,7 @@ def test_everything_is_written_again_and_the_rest_removed(stage: Stage) -> None:
     assert stage.publish(everything=True).body == {"keys": 6}
 
 
+@pytest.mark.proof
 def test_settings_may_change(stage: Stage) -> None:
     stage.well()
     for said in (

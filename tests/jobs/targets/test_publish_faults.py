@@ -120,6 +120,7 @@ def test_a_refusal_is_told(server: RedisServer, fault: object) -> None:
     assert clean(str(told.value))
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "fault",
@@ -154,6 +155,7 @@ def test_a_fault_of_redis_changes_nothing_else(published: Place, server: RedisSe
     assert published("audit", "--json").policy("ticks")["findings"] == []
 
 
+@pytest.mark.proof
 def test_an_erased_series_goes(published: Place, server: RedisServer) -> None:
     published("run")
     given = ["-p", "ticks", "--series", "symbol=MDB", "--reason", "case 17", "--json"]
@@ -175,6 +177,7 @@ def test_an_erased_series_goes(published: Place, server: RedisServer) -> None:
     assert server.client.hget("bw:iot:last:{7}", "t.last") == "20.5"
 
 
+@pytest.mark.proof
 def test_an_erasure_tells_of_what_is_published_no_more(published: Place, server: RedisServer) -> None:
     published("run")
     published.write_config()
@@ -261,6 +264,7 @@ def test_what_others_wrote_among_its_keys_ends_no_run(published: Place, server: 
     assert not server.client.exists("bw:ticks:last:{MDB}")
 
 
+@pytest.mark.proof
 def test_policies_may_say_otherwise(place: Place, server: RedisServer) -> None:
     server.client.flushall()
     own = "[policies.iot.publish.redis]\nenabled = false\n[policies.ticks.publish.redis]\nlatest_hours = 1\n"
@@ -276,12 +280,14 @@ def test_policies_may_say_otherwise(place: Place, server: RedisServer) -> None:
     assert "Published" in shown.out
 
 
+@pytest.mark.proof
 def test_without_the_table_nothing_is_published(place: Place) -> None:
     assert "publish" not in place("run", "--json").policy("ticks")
     ran = place("publish")
     assert (ran.code, "has no [publish.redis]" in ran.err) == (2, True)
 
 
+@pytest.mark.proof
 def test_without_its_package(published: Place) -> None:
     """As where nobody installed the extra."""
     text = "import sys; sys.modules['redis'] = None; from bucketwise.jobs.cli import main; main()"

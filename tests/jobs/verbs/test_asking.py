@@ -78,6 +78,7 @@ def test_the_answer_counts(archived: Place, answer: str, code: int, count: int) 
     assert archived.database.back.count_documents({}) == count
 
 
+@pytest.mark.proof
 def test_yes_asks_nothing(archived: Place) -> None:
     archived.database.back.insert_one({"other": True})
     code, shown = on_a_terminal(archived, "", "--yes")

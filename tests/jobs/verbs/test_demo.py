@@ -71,6 +71,7 @@ def test_documents_hold_the_readings_that_the_columns_say(name: str, invented: d
         assert readings_in(bson.decode(made.documents[bucket]), extra) == wanted[bucket]
 
 
+@pytest.mark.proof
 def test_the_same_present_gives_the_same_bytes(invented: dict[str, Invented]) -> None:
     again = invent(PRESENT)
     assert list(again) == MODELS
@@ -151,6 +152,7 @@ def acts_up_to() -> Iterator[Callable[[Act], list[Act]]]:
             yield play
 
 
+@pytest.mark.proof
 @pytest.mark.process
 @pytest.mark.parametrize("act", demo.ACTS, ids=lambda it: it.__name__)
 def test_each_act_adds_up(acts_up_to: Callable[[Act], list[Act]], act: Act) -> None:
@@ -220,6 +222,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     assert not alive(mongod)
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_what_does_not_add_up_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No fault of the suite is at hand to be shown, so the acts are replaced by one that finds a fault."""

@@ -21,6 +21,7 @@ def test_a_transaction_and_a_change_stream_work(database: Database[dict[str, Any
         assert stream.next()["documentKey"] == {"_id": 1}
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_a_dbpath_keeps_its_data_on_another_port(tmp_path: Path) -> None:
     with embedded_mongod(tmp_path) as first, MongoClient[dict[str, Any]](first.uri) as client:

@@ -131,6 +131,7 @@ def test_only_those_that_are_named(bare: Place) -> None:
     assert init(bare, "ticks", "-o", "ticks.toml").code == 0
 
 
+@pytest.mark.proof
 def test_what_bucketwise_wrote_is_no_source(bare: Place) -> None:
     bare.write_config()
     bare.load()
@@ -235,6 +236,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.proof
 def test_hostile_names(bare: Place) -> None:
     """Names of fields and collections get into the file as what they are, and nothing else does."""
     for number, name in enumerate(HOSTILE):
@@ -307,6 +309,7 @@ def test_a_file_that_comes_in_between_stays(bare: Place) -> None:
     assert fifo.read_text() == "mine"
 
 
+@pytest.mark.proof
 def test_the_environment_leads_it_nowhere_else(bare: Place) -> None:
     bare.load()
     ran = init(bare, BUCKETWISE_MONGODB_URI="mongodb://127.0.0.1:1", BUCKETWISE_MONGODB_DATABASE="other")
@@ -339,6 +342,7 @@ def _cost(uri: str, name: str) -> tuple[dict[str, int], int]:
     return {it: count for it, count in counts.commands.items() if it != "endSessions"}, counts.documents
 
 
+@pytest.mark.proof
 def test_it_needs_few_rights(
     asking_mongod: MongoClient[Document], tmp_path: Path, bucketwise: CommandLine
 ) -> None:

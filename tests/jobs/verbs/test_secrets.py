@@ -181,6 +181,7 @@ def test_no_verb_shows_them(planted: Planted, odd: int, verbs: list[tuple[str, .
     planted.check_everything()
 
 
+@pytest.mark.proof
 def test_init_shows_none(planted: Planted) -> None:
     uri = f"mongodb://bob:${{PW}}@{planted.environment['HOST'].replace('/?', f'/{planted.database.name}?')}"
     for form in ([], ["--json"], ["-o", "-"]):
@@ -236,6 +237,7 @@ def test_no_failure_shows_them(planted: Planted, verb: str, first: int) -> None:
     planted.check_everything()
 
 
+@pytest.mark.proof
 def test_no_refusal_of_the_store_shows_them(planted: Planted) -> None:
     with s3_proxy(planted.s3.endpoint_url) as proxy:
         for code in ("SignatureDoesNotMatch", "AccessDenied", "ExpiredToken"):

@@ -72,6 +72,7 @@ def test_what_only_tells_of_the_program_imports_no_library_and_no_job(option: st
     assert {it.split(".")[1] for it in ours(modules)} <= {"__main__", "buckets", "config", "jobs"}
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "verb", ["status", "run", "plan", "check", "receipts", "hold", "pause", "verify", "restore", "sign"]
@@ -91,6 +92,7 @@ def test_the_policy_file_is_shown_by_a_quarter_of_the_program(tmp_path: Path) ->
     assert len(ours(modules)) < 70
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("verb", "jobs"), [("status", {"status"}), ("run", RUN)])
 @pytest.mark.after("run")

@@ -179,6 +179,7 @@ def test_halts(place: Place, kind: str) -> None:
     check(spoilt("bucketwise.archivers.restoring.put", "restore", "--to", "back"), 5, text)
 
 
+@pytest.mark.proof
 def test_overflow_without_a_bucket(place: Place) -> None:
     place.write_config(POLICIES.replace("\n[policies.iot]", OVERFLOW + "\n[policies.iot]"))
     place.database.ticks_more.create_index("of")

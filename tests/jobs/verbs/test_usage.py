@@ -228,6 +228,7 @@ def test_a_server_out_of_reach_is_told_in_a_line(folder: Path, bucketwise: Comma
     assert "hunter2" not in ran.out + ran.err
 
 
+@pytest.mark.proof
 @pytest.mark.process
 @pytest.mark.parametrize("before", [[], ["--json"]])
 def test_the_module_is_the_program_and_imports_what_is_named(before: list[str], folder: Path) -> None:

@@ -33,6 +33,7 @@ samples_field = "p"
 [policies.iot]"""
 
 
+@pytest.mark.proof
 def test_run_does_it_all_and_a_second_run_nothing(place: Place) -> None:
     before = [document["_id"] for document in place.database.ticks.find()]
     first = place("run", "--json")
@@ -89,6 +90,7 @@ def test_what_only_looks_changes_nothing(place: Place) -> None:
             assert place("run", "-p", "iot").code == 0
 
 
+@pytest.mark.proof
 def test_summaries_past_their_time_go_last(place: Place) -> None:
     place.write_config(AT_ONCE)
     place("run")
@@ -101,6 +103,7 @@ def test_summaries_past_their_time_go_last(place: Place) -> None:
     assert again["rollup"]["hourly"]["written"] == again["expiry"]["hourly"] == 0
 
 
+@pytest.mark.proof
 def test_the_plan_is_what_run_then_does(place: Place) -> None:
     break_one(place)
     plan, run = place("plan", "--json"), place("run", "--json")
@@ -252,6 +255,7 @@ def test_audit_ends_with_4_until_the_policy_is_kept(place: Place) -> None:
     assert kept.policy("ticks")["findings"] == []
 
 
+@pytest.mark.proof
 def test_restore_brings_back_what_was(place: Place) -> None:
     before = place.everything()["ticks"]
     place("run")
@@ -364,6 +368,7 @@ def test_audit_finds_no_fault_with_summaries_that_have_expired(place: Place) -> 
     assert place("audit", now=now).code == 0
 
 
+@pytest.mark.proof
 def test_audit_finds_overflow_of_no_live_bucket(place: Place) -> None:
     place.write_config(POLICIES.replace("\n[policies.iot]", OVERFLOW))
     bucket = place.database.ticks.find_one()

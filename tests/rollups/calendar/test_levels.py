@@ -314,6 +314,7 @@ def test_made_of_readings_or_of_finer_summaries_it_is_the_same_to_the_byte(bench
         assert made((level,))[level] == together[level]
 
 
+@pytest.mark.proof
 def test_a_month_asks_little_for_one_late_reading(bench: Bench, mongodb_uri: str) -> None:
     first, now = datetime(2021, 5, 1, tzinfo=UTC), datetime(2021, 6, 10, tzinfo=UTC)
     policy = policy_of(levels=("hourly", "daily", "monthly"))
@@ -368,6 +369,7 @@ def test_days_hold_back_their_expiry_until_the_month_is_made(bench: Bench) -> No
     assert bench.database["monthly"].find_one()["count"] == 24 * 31, "what only it holds is not given up"
 
 
+@pytest.mark.proof
 def test_the_schema_of_summaries_makes_them_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A release that changes a statistic: the next run mends what stands, and an audit is content."""
     first = datetime(2021, 5, 1, tzinfo=UTC)
@@ -408,6 +410,7 @@ def test_a_month_is_answered_by_its_month(bench: Bench) -> None:
     assert sum(told.values()) == sum(since <= one["d"] < until for one in found)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("levels", [ALL, ("weekly", "monthly")], ids="+".join)
 def test_weeks_and_months_by_the_readings_own_clocks(bench: Bench, levels: tuple[str, ...]) -> None:
@@ -430,6 +433,7 @@ def test_weeks_and_months_by_the_readings_own_clocks(bench: Bench, levels: tuple
     assert not bench.roll_up(policy, now, whole=True, dry_run=True).written
 
 
+@pytest.mark.proof
 def test_a_run_that_is_stopped_in_a_month_is_taken_up_again(bench: Bench) -> None:
     """Days that stand by then are not read again for the month."""
     first = datetime(2021, 5, 22, tzinfo=UTC)

@@ -322,6 +322,7 @@ def test_new_readings_of_windows_to_come_are_no_events(bench: Bench) -> None:
     assert last is not None and last["count"] == 8
 
 
+@pytest.mark.proof
 def test_deletes_of_an_archive_run_are_no_changes(bench: Bench) -> None:
     """They come in one transaction with a write to the books. Somebody else's transaction has none."""
     policy = readings()
@@ -347,6 +348,7 @@ def test_deletes_of_an_archive_run_are_no_changes(bench: Bench) -> None:
     assert (report.hourly.written, report.daily.written) == (2, 1)
 
 
+@pytest.mark.proof
 def test_where_the_bookmark_is_lost_it_says_so_and_looks_back_over_all_that_is_live(bench: Bench) -> None:
     policy = readings()
     load(bench, policy)
@@ -389,6 +391,7 @@ def test_another_collection_of_the_same_name_is_looked_at_as_a_whole(bench: Benc
     assert (report.hourly.written, report.daily.written) == (0, 0)
 
 
+@pytest.mark.proof
 def test_a_run_cut_off_hears_of_the_same_changes_again(bench: Bench) -> None:
     policy = readings()
     load(bench, policy)
@@ -422,6 +425,7 @@ def test_a_first_run_cut_off_misses_no_change_made_since(bench: Bench) -> None:
     assert late_of(report) == (1, None)
 
 
+@pytest.mark.proof
 def test_a_dry_run_foresees_and_moves_no_bookmark(bench: Bench) -> None:
     policy = readings()
     load(bench, policy)
@@ -434,6 +438,7 @@ def test_a_dry_run_foresees_and_moves_no_bookmark(bench: Bench) -> None:
     assert mended(bench, policy).hourly.written == 1
 
 
+@pytest.mark.proof
 def test_a_given_range_leaves_the_bookmark_alone(bench: Bench) -> None:
     policy = readings()
     load(bench, policy)
@@ -509,6 +514,7 @@ def test_an_unreadable_stream_is_scanned_for_or_refused(
         bench.roll_up(readings(rollup={**ROLLUP, "late_data": "stream"}), NOW)
 
 
+@pytest.mark.proof
 def test_an_archive_run_asks_whether_windows_have_changed_since(bench: Bench) -> None:
     policy = readings()
     load(bench, policy)
@@ -533,6 +539,7 @@ def test_an_archive_run_asks_whether_windows_have_changed_since(bench: Bench) ->
     assert has_changed(ChangeWatch(bench.database, scanning, "books"), OLD), "nothing can tell"
 
 
+@pytest.mark.proof
 def test_a_run_that_lost_its_lease_as_it_slept_writes_nothing(bench: Bench) -> None:
     """It has read what another run has mended since, and the change stream would not tell of it again."""
     policy = readings()
@@ -587,6 +594,7 @@ def test_a_run_that_finds_nothing_new_asks_little_however_many_days_are_live(
     }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("moment", ["before it is listed", "after the last mark"])
 def test_a_bucket_that_goes_while_a_run_looks_is_told_to_this_run_or_the_next(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -664,6 +672,7 @@ def test_what_comes_in_while_much_is_written_is_told_to_the_next_run(
     assert hour["count"] == (3 if at < NOW else 2)
 
 
+@pytest.mark.proof
 def test_a_look_back_leaves_out_what_was_not_live(bench: Bench) -> None:
     """One late reading of long ago is live, and all between it and the last days is archived."""
     policy = readings()

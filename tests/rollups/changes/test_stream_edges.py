@@ -40,6 +40,7 @@ def one(at: Any, price: float = 9.0) -> Document:
     return {"time": at, "p": price}
 
 
+@pytest.mark.proof
 def test_the_first_sample_is_given_a_later_time(bench: Bench) -> None:
     policy = samples()
     load(bench, policy)
@@ -103,6 +104,7 @@ def test_a_counted_bucket_has_its_last_sample_changed_as_one_is_added(bench: Ben
     mended(bench, policy)
 
 
+@pytest.mark.proof
 def test_a_collection_comes_by_renaming_after_a_run_without_one(bench: Bench) -> None:
     policy, ticks = readings(), bench.database["ticks"]
     load(bench, policy)
@@ -164,6 +166,7 @@ def test_deletes_in_many_transactions_are_not_gathered_one_by_one(
     assert held == [1] * 20
 
 
+@pytest.mark.proof
 def test_check_is_asked_while_many_events_are_read(bench: Bench) -> None:
     policy = readings()
     load(bench, policy)
@@ -179,6 +182,7 @@ def test_check_is_asked_while_many_events_are_read(bench: Bench) -> None:
     assert asked
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(2)
 @pytest.mark.parametrize("how", ["addToSet", "sort", "last alone"])
 def test_an_ordinary_way_to_append_does_not_cost_a_look_back(bench: Bench, how: str) -> None:

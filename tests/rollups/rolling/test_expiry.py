@@ -75,6 +75,7 @@ def test_without_retention_nothing_goes(bench: Bench) -> None:
     assert expire_summaries(bench.context(policy_of(rollup=None), NOW)).gone == {}
 
 
+@pytest.mark.proof
 def test_it_goes_when_its_tombstone_has_stood_for_the_grace(full: Bench) -> None:
     """Each day's tombstone has its own grace."""
     policy = keeping(1000)
@@ -124,6 +125,7 @@ def test_a_lift_holds_for_a_rule_that_comes_later(full: Bench) -> None:
     assert expire(full, policy, LATER + 38 * DAY) == (1190, 0)
 
 
+@pytest.mark.proof
 def test_a_changed_rule_brings_back_what_its_own_series_keep(bench: Bench) -> None:
     """No summary is made that is past its time, and has to go again."""
     rows = [(symbol, FIRST + n * HOUR) for symbol in "ABC" for n in range(120)]
@@ -209,6 +211,7 @@ def test_what_is_lifted_stays_for_thirty_days_and_its_grace(full: Bench) -> None
     assert expire(full, policy, LATER + 38 * DAY) == (1090, 0)
 
 
+@pytest.mark.proof
 def test_a_lift_in_the_middle_of_a_run_keeps_the_rest(full: Bench) -> None:
     """And what is recorded as gone is what has gone."""
     policy = keeping(24)

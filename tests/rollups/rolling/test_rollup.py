@@ -152,6 +152,7 @@ def test_a_days_summary_is_the_merge_of_its_hours(bench: Bench) -> None:
         assert day_summary(policy, (day["symbol"],), start, end, "UTC", merged) == raw
 
 
+@pytest.mark.proof
 def test_the_source_may_be_split_between_live_and_archived(bench: Bench) -> None:
     found = ticks(300)
     bench.database["ticks"].insert_many(found)
@@ -281,6 +282,7 @@ def test_an_empty_source_has_no_watermark_and_is_backfilled_later(bench: Bench) 
     assert bench.roll_up(policy, NOW + 100 * DAY).readings == 50
 
 
+@pytest.mark.proof
 def test_other_settings_recompute_everything_archived_or_not(bench: Bench) -> None:
     found = ticks(200)
     bench.database["archive"].insert_many(found[:150])

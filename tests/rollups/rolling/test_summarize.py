@@ -378,6 +378,7 @@ def test_a_summary_that_cant_be_used_is_an_error(bench: Bench) -> None:
     assert summarize(bench.database, policy, Question(since=FIRST, until=FIRST + HOUR)).is_complete
 
 
+@pytest.mark.proof
 def test_it_stops_where_it_is_asked_to(bench: Bench) -> None:
     policy = policy_of()
     bench.database["ticks"].insert_many(ticks(3000))

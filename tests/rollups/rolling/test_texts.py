@@ -43,6 +43,7 @@ def load(bench: Bench, days: int = 6) -> Policy:
     return policy
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("when", ["before the stream is read", "before the texts are", "after that"])
 def test_a_text_with_an_offset_that_comes_in_meanwhile_is_rolled_up_now_or_next(
@@ -94,6 +95,7 @@ class _Finds(CommandListener):
     def failed(self, _event: CommandFailedEvent) -> None: ...
 
 
+@pytest.mark.proof
 def test_plain_texts_are_looked_at_once_however_many_days_there_are(bench: Bench, mongodb_uri: str) -> None:
     counts: list[int] = []
     for days in (2, 9):

@@ -61,6 +61,7 @@ def plain(times: list[datetime], start: datetime, end: datetime) -> tuple[Any, .
     return count, count - len(heard), length * 60, start - at * MINUTE if length else None
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kathmandu"])
 def test_live_and_archived_readings_interleave(bench: Bench, zone: str) -> None:
@@ -117,6 +118,7 @@ def found(bench: Bench, policy: Policy, at_most: int = 100) -> tuple[set[tuple[A
     }, more
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(2)
 @pytest.mark.parametrize("targets", [{}, {"daily": None}, {"hourly": None}], ids=["both", "hours", "days"])
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])

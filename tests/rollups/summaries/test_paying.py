@@ -7,6 +7,7 @@ from typing import Any
 
 import bson
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,7 @@ def sums(policy: Policy, found: list[dict[str, Any]]) -> dict[str, float]:
     return ratios
 
 
+@pytest.mark.proof
 @settings(max_examples=examples(40))
 @given(
     readings=st.integers(2, 200), padding=st.integers(0, 600), model=st.sampled_from(["reading", "samples"])
@@ -95,6 +97,7 @@ def test_what_is_larger_is_told(readings: int, padding: int, model: str) -> None
             assert name not in larger, (name, ratio)
 
 
+@pytest.mark.proof
 @settings(max_examples=examples(20))
 @given(readings=st.integers(1, 8))
 def test_the_best_level_is_smaller(readings: int) -> None:
