@@ -107,8 +107,8 @@ def test_a_series_is_worked_on_as_a_whole(
         patch.setattr(duplicates, "_AT_ONCE", at_once)
         for columns in gathered.counted():
             several: dict[int, list[tuple[int, float]]] = {}
-            for series, *reading in _found(columns):
-                several.setdefault(series, []).append((reading[0], reading[1]))
+            for series, time, value in _found(columns):
+                several.setdefault(series, []).append((time, value))
             assert not found.keys() & several.keys()
             found |= several
     assert found == wanted
