@@ -67,7 +67,9 @@ def _unused_attributes(document: bytes, policy: Policy, attributes: Attributes) 
                 yield name
 
 
-def _walk(document: bytes, parent: Path, used: list[Path], found: FieldUse) -> None:
+def _walk(
+    document: bytes, parent: Path, used: list[Path], found: FieldUse, *, is_array: bool = False
+) -> None:
     """Adds fields that no path uses. `used`: the rest of each path that leads through here."""
     numbered = 0
     for start, value, end in elements(document):
@@ -75,6 +77,8 @@ def _walk(document: bytes, parent: Path, used: list[Path], found: FieldUse) -> N
         if parent and name.isdigit():
             numbered += 1
             if numbered > _MAX_NUMBERED:
+                if is_array:
+                    break
                 continue
         path = (*parent, "*" if parent and name.isdigit() else name)
         inside = document[value:end] if kind in (DOCUMENT, ARRAY) else None
@@ -91,7 +95,7 @@ def _add_used(path: Path, kind: int, inside: bytes | None, rest: list[Path], fou
         return
     if kind == ARRAY and all(it[0] != "*" for it in rest):
         found.arrays.add(".".join(path))
-    _walk(inside, path, rest, found)
+    _walk(inside, path, rest, found, is_array=kind == ARRAY)
 
 
 #: Types of which something is a value.
@@ -100,7 +104,7 @@ _READABLE = {DOUBLE, INT32, INT64, DECIMAL128, DOCUMENT, ARRAY}
 
 def _add_unused(path: Path, kind: int, inside: bytes | None, found: FieldUse) -> None:
     if path[-1] == "*" and inside is not None:
-        _walk(inside, path, [], found)
+        _walk(inside, path, [], found, is_array=kind == ARRAY)
     elif len(found.unused) < _MAX_REPORTED:
         found.unused.setdefault(".".join(path))
         if kind in _READABLE and not any("." in it for it in path):
