@@ -1,4 +1,5 @@
-"""A proxy before a real S3 server that breaks one thing. Each fault is a class named for what it does."""
+"""A proxy before a server of S3, Azure or Google that breaks one thing. Each fault is a class named for what it
+does. Azure's signatures cover the length of a body and conditions, so that no fault can change these."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ class Request:
 
     @property
     def is_delete(self) -> bool:
-        return self.method == "DELETE" or (self.method == "POST" and self.target.endswith("?delete"))
+        posted = self.method == "POST" and self.target.endswith(("?delete", "&comp=batch"))
+        return self.method == "DELETE" or posted
 
     @property
     def is_list(self) -> bool:
-        return self.method == "GET" and "list-type=2" in self.target
+        return self.method == "GET" and ("list-type=2" in self.target or "comp=list" in self.target)
 
     @property
     def is_get(self) -> bool:

@@ -26,6 +26,7 @@ from pymongo.database import Database
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
 from tests.buckets import oracle
+from tests.clouds import container_of
 from tests.conftest import s3_client
 
 Document = dict[str, Any]
@@ -85,6 +86,8 @@ def files_of(store: Store) -> Files:
     url = urlsplit(store.url)
     if url.scheme == "file":
         return Folder(Path(unquote(url.path)))
+    if url.scheme != "s3":
+        return container_of(store)
     return Bucket(str(store.endpoint_url), url.netloc, url.path.strip("/"))
 
 

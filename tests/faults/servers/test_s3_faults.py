@@ -112,7 +112,7 @@ class Behind:
         self.proxy.fault = fault
         self.proxy.requests.clear()
         self.scene.write_config(endpoint_url=self.proxy.endpoint_url)
-        meddle = hook(waits_noted={"file": str(self.waits)}, s3_timeout={"seconds": fault.patience})
+        meddle = hook(waits_noted={"file": str(self.waits)}, store_timeout={"seconds": fault.patience})
         ran = self.scene.run(verb, meddle=meddle)
         self.scene.write_config()
         assert fault.struck, "the fault never struck"
