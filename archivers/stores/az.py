@@ -11,7 +11,6 @@ from bucketwise.archivers.stores.base import ObjectStore, Rights
 from bucketwise.archivers.stores.clouds import Cloud, CloudStore
 from bucketwise.config.tables import StorePlace
 
-_BLOBS = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs"
 #: Names of the az command line, and what obstore calls them.
 _ALSO = {"AZURE_STORAGE_ACCOUNT": "account_name", "AZURE_STORAGE_KEY": "account_key"}
 
@@ -26,12 +25,11 @@ def _connect(container: str, endpoint: str | None, options: dict[str, Any]) -> A
 AZURE = Cloud(
     container="container",
     connect=_connect,
-    rights=Rights(
-        f"{_BLOBS}/write", f"{_BLOBS}/read", f"{_BLOBS}/read (of the container)", f"{_BLOBS}/delete"
-    ),
+    rights=Rights("blobs/write", "blobs/read", "list (blobs/read of the container)", "blobs/delete"),
     credentials="Set AZURE_STORAGE_ACCOUNT_NAME, and a key (AZURE_STORAGE_ACCOUNT_KEY), a token "
     "(AZURE_STORAGE_SAS_TOKEN) or a principal (AZURE_CLIENT_ID …), or use a managed identity.",
     absent=("ContainerNotFound",),
+    taken=("BlobAlreadyExists", "ConditionNotMet"),
     unknown=(
         "AuthenticationFailed",
         "InvalidAuthenticationInfo",

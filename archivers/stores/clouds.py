@@ -6,6 +6,7 @@ tries once, and requests are repeated and counted here.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import random
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.exceptions import BaseError
 
 from bucketwise.archivers.stores.base import (
     AlreadyExists,
@@ -77,6 +78,7 @@ class Cloud:
     rights: Rights
     credentials: str  # where they are looked for
     absent: Sequence[str]  # codes of refusals where the container is not there
+    taken: Sequence[str]  # codes where an object is there already
     unknown: Sequence[str]  # codes where it does not know who asks
     remedies: Mapping[str, str]  # by codes of other refusals
     page: int  # objects in one reply to a list request
@@ -84,13 +86,13 @@ class Cloud:
 
 
 class Failure(Exception):
-    """A request that failed in all its attempts."""
+    """An attempt of a request that failed."""
 
-    def __init__(self, error: Exception, attempt: int = 1) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         text, _, details = str(error).partition("\n\nDebug source:")
         self.error = error
-        self.is_first = attempt == 1
+        self.had_effect = False  # whether this attempt, or one before it, may have had
         status = re.search(r"(?:status code|\(code): (\d{3})", text)
         self.status = int(status[1]) if status else None  # None: there was no answer
         self.code = _inside("Code", text)
@@ -105,14 +107,11 @@ class Failure(Exception):
         return self.status in _TRANSIENT if self.status else self._wire is not None
 
     @property
-    def is_definite(self) -> bool:
-        """Returns whether the request certainly had no effect: its first attempt was refused, or never sent.
-
-        A later refusal does not show that: earlier attempts may have taken effect, and their replies been
-        lost."""
+    def is_harmless(self) -> bool:
+        """Returns whether this attempt certainly had no effect: it was refused, or never sent."""
         refused = self.status is not None and 400 <= self.status < 500
-        sent = self._wire is not None or self.status is not None
-        return self.is_first and (refused or not sent or self.is_of_credentials)
+        unsent = self.is_of_credentials or self.is_unreachable or (self.status is None and self._wire is None)
+        return refused or unsent
 
     @property
     def may_still_happen(self) -> bool:
@@ -123,11 +122,6 @@ class Failure(Exception):
     def is_unreachable(self) -> bool:
         """Returns whether there was no connection."""
         return self._wire == "Connect"
-
-    @property
-    def is_conflict(self) -> bool:
-        """Returns whether an object is there already, or another one than expected."""
-        return isinstance(self.error, AlreadyExistsError | PreconditionError)
 
     @property
     def reason(self) -> str:
@@ -203,6 +197,12 @@ class CloudStore(PlainStore):
 
         return self._ask("get", key, read)
 
+    def get_sound(self, key: str, is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
+        """Returns the bytes of an object. Reads it again where they are not sound: its client compares no
+        checksum, so that a bit may have flipped on the way."""
+        data = self.get_bytes(key, size)
+        return data if is_sound(data) else self.get_bytes(key, size)
+
     def head(self, key: str) -> StoreObject | None:
         """Returns what is known of an object; None where there is none."""
         name = self._name(key)
@@ -214,7 +214,8 @@ class CloudStore(PlainStore):
 
     def check(self, key: str, size: int | None, sha256: str) -> None:
         """Reads the object: its client asks for no checksum that the cloud keeps."""
-        check_bytes(self.get_bytes(key, size), sha256, f"{self.url}/{key}")
+        data = self.get_sound(key, lambda it: hashlib.sha256(it).hexdigest() == sha256, size)
+        check_bytes(data, sha256, f"{self.url}/{key}")
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""
@@ -297,6 +298,7 @@ class CloudStore(PlainStore):
         _process = _process or os.getpid()
         if _process != os.getpid():  # it would wait forever
             raise StoreError(operation, self.url, _FORKED)
+        had_effect = False
         for attempt in itertools.count(1):
             for _ in range(requests):
                 self.requests.count("head" if operation == "look at" else operation)
@@ -305,7 +307,8 @@ class CloudStore(PlainStore):
             try:
                 return act()
             except _FAILURES as error:
-                failure = Failure(error, attempt)
+                failure = Failure(error)
+                had_effect = failure.had_effect = had_effect or not failure.is_harmless
                 if attempt == self._attempts or not failure.is_transient:
                     raise failure from error
             time.sleep(random.random() * 2 ** (attempt - 1))
@@ -330,7 +333,7 @@ class CloudStore(PlainStore):
             return Denied(operation, place, reason, "Grant these credentials that right.")
         if failure.is_unreachable:
             return StoreError(operation, place, reason, _ENDPOINT)
-        if failure.is_conflict and operation == "put":
+        if failure.code in cloud.taken:
             return AlreadyExists(operation, place, "it already exists")
         return StoreError(operation, place, reason, _AGAIN if failure.is_transient else "")
 
@@ -338,7 +341,7 @@ class CloudStore(PlainStore):
         """Finds out after a failed put whether it took effect. Returns if it did; otherwise raises the error
         that applies."""
         failed = self._error("put", key, failure)
-        if failure.is_definite:
+        if not failure.had_effect:
             raise failed from failure.error
         try:
             if self.get_bytes(key) == data:
@@ -358,7 +361,7 @@ class CloudStore(PlainStore):
         try:
             self._put(key, b"overwritten", "create")
         except Failure as failure:
-            if failure.is_conflict:
+            if failure.code in self._cloud.taken:
                 return True
             raise self._error("put", key, failure) from failure.error
         return False

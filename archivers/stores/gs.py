@@ -25,8 +25,10 @@ GOOGLE = Cloud(
     credentials="Name a key file in GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default "
     "login`, or run where there is a service account.",
     absent=("NoSuchBucket",),
-    unknown=("AuthenticationRequired", "InvalidSecurity", "ExpiredToken"),
+    taken=("PreconditionFailed",),
+    unknown=("AuthenticationRequired", "InvalidSecurity"),
     remedies={
+        "ExpiredToken": "Get new credentials, then run again.",
         "RetentionPolicyNotMet": "A retention policy of the bucket keeps it. Run again after its end.",
         "ObjectUnderActiveHold": "A hold of the bucket keeps it. Run again once it is released.",
         "SlowDown": "The store asks for fewer requests. Run again later.",

@@ -1,5 +1,8 @@
-"""A proxy before a server of S3, Azure or Google that breaks one thing. Each fault is a class named for what it
-does. Azure's signatures cover the length of a body and conditions, so that no fault can change these."""
+"""A proxy before a server of S3, Azure or Google that breaks one thing. Each fault is a class named for
+what it does.
+
+Azure's signatures cover conditions and the length of a body, so that no fault can change these there.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 Headers = list[tuple[str, str]]
 
@@ -22,6 +25,11 @@ class Request:
     headers: Headers
     body: bytes
     until_client_goes: Callable[[], None]
+
+    @property
+    def key(self) -> str:
+        """The target as it reads; some clients encode each `/` of a key."""
+        return unquote(self.target)
 
     @property
     def is_delete(self) -> bool:

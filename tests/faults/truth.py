@@ -52,6 +52,8 @@ class Files(Protocol):
 
     def read(self, name: str) -> bytes: ...
 
+    def remove(self, name: str) -> None: ...
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -62,6 +64,9 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
+
+    def remove(self, name: str) -> None:
+        (self.root / name).unlink()
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,9 @@ class Bucket:
         found = s3_client(self.endpoint_url).get_object(Bucket=self.name, Key=f"{self.prefix}/{name}")
         data: bytes = found["Body"].read()
         return data
+
+    def remove(self, name: str) -> None:
+        s3_client(self.endpoint_url).delete_object(Bucket=self.name, Key=f"{self.prefix}/{name}")
 
 
 def files_of(store: Store) -> Files:
