@@ -44,7 +44,9 @@ class Container:
     name: str
     prefix: str = ""
 
-    def request(self, method: str, path: str = "", data: bytes | None = None, **query: str) -> bytes:
+    def request(
+        self, method: str, path: str = "", data: bytes | None = None, query: dict[str, str] | None = None
+    ) -> bytes:
         """The body of the answer."""
         url = "/".join([self.endpoint_url, self.name, *([quote(path)] if path else [])])
         url += f"?{urlencode(query)}" if query else ""
@@ -102,10 +104,11 @@ class AzureContainer(Container):
         return headers | {"Authorization": f"SharedKey {ACCOUNT}:{base64.b64encode(signature).decode()}"}
 
     def create(self) -> None:
-        self.request("PUT", restype="container")
+        self.request("PUT", query={"restype": "container"})
 
     def page(self, after: str) -> bytes:
-        return self.request("GET", restype="container", comp="list", **({"marker": after} if after else {}))
+        more = {"marker": after} if after else {}
+        return self.request("GET", query={"restype": "container", "comp": "list"} | more)
 
 
 class GoogleBucket(Container):
@@ -116,7 +119,8 @@ class GoogleBucket(Container):
         self.request("PUT")
 
     def page(self, after: str) -> bytes:
-        return self.request("GET", **{"list-type": "2"}, **({"continuation-token": after} if after else {}))
+        more = {"continuation-token": after} if after else {}
+        return self.request("GET", query={"list-type": "2"} | more)
 
 
 KINDS: dict[str, type[Container]] = {"az": AzureContainer, "gs": GoogleBucket}

@@ -271,7 +271,7 @@ class CloudStore(PlainStore):
         requests = 1 if self._cloud.deletes_many else len(names)
         self._ask("delete", keys[0], lambda: obstore.delete(self._client, names), requests)
 
-    def _listed(self, wanted: str, start: str) -> list[Any]:
+    def _listed(self, wanted: str, start: str) -> Sequence[Any]:
         """Returns the objects whose names begin with `wanted`. Begins the listing near the first of them, and
         ends it behind the last: names come in their order."""
         folder, _, rest = wanted.rpartition("/")

@@ -130,7 +130,7 @@ def waits_noted(file: str) -> None:
 def store_timeout(seconds: float) -> None:
     """How long an answer of a store is waited for; 30 s by itself."""
     for kind in (S3Store, CloudStore):
-        defaults: Any = kind.__init__.__kwdefaults__  # type: ignore[misc]
+        defaults: Any = kind.__init__.__kwdefaults__
         defaults["limits"] = defaults["limits"]._replace(timeout=seconds)
 
 

@@ -80,7 +80,7 @@ def through(settings: Store, endpoint_url: str, timeout: float = 30.0) -> Object
     url = urlsplit(settings.url)
     if url.scheme in CLOUDS:
         there = settings.model_copy(
-            update={"endpoint_url": endpoint_url + urlsplit(settings.endpoint_url).path}
+            update={"endpoint_url": endpoint_url + urlsplit(str(settings.endpoint_url)).path}
         )
         return CloudStore(CLOUDS[url.scheme], there, limits=Limits(ATTEMPTS, timeout))
     return S3Store(
