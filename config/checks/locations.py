@@ -204,7 +204,8 @@ def check_storage_class(policy: Policy, store: Store | None, report: ProblemRepo
             report.add(key, fault, rests_on=[(*at, "to")])
         elif kind is not None and kind.class_fault is not None:
             report.add(key, kind.class_fault, rests_on=[("store", "url")])
-        _check_class(name, kind, key, report)
+        else:
+            _check_class(name, kind, key, report)
     _check_moves(policy.archive, at, report)
 
 
@@ -215,11 +216,12 @@ def _check_classes(store: Store, report: ProblemReport) -> None:
             kind, key = kind_of(place.url), (*at, "storage_class")
             if kind is not None and kind.class_fault is not None:
                 report.add(key, kind.class_fault, rests_on=[(*at, "url")])
-            _check_class(place.storage_class, kind, key, report)
+            else:
+                _check_class(place.storage_class, kind, key, report)
 
 
 def _check_class(name: str, kind: StoreKind | None, key: Key, report: ProblemReport) -> None:
-    known = kind if kind is not None and kind.classes else S3
+    known = kind or S3
     choices = (*known.classes, *known.cold_classes)
     if name in known.refused_classes:
         report.add(key, known.refused_classes[name])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -145,3 +147,13 @@ def test_a_container_that_is_not_there_ends_a_run_before_anything_goes(
         ran = it.run(verb)
         assert ran.code == 1 and words in ran.err + ran.out and "Traceback" not in ran.err, ran
     assert it.truth.raw("it") == before
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("az", "azure"), ("gs", "gcs")])
+def test_without_the_client_nothing_is_touched(scene: MakeScene, scheme: str, extra: str) -> None:
+    it = scene(Store(url=f"{scheme}://acme/x", endpoint_url="http://127.0.0.1:9"))
+    text = "import sys; sys.modules['obstore'] = None; from bucketwise.jobs.cli import main; main()"
+    ran = subprocess.run([sys.executable, "-c", text, "run"], cwd=it.folder, capture_output=True, text=True)
+    assert ran.returncode == 2, ran
+    assert f"pip install 'bucketwise[{extra}]'" in ran.stderr and "Traceback" not in ran.stderr
+    assert it.database.list_collection_names() == ["it"]
