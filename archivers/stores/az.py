@@ -43,6 +43,7 @@ AZURE = Cloud(
         "InvalidResourceName": "Correct store.url.",
     },
     page=5000,
+    lists_from=False,  # its API has no such thing that every kind of account knows
     deletes_many=True,
 )
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, InvalidPathError
 
 from bucketwise.archivers.stores.base import (
     AlreadyExists,
@@ -82,6 +82,7 @@ class Cloud:
     unknown: Sequence[str]  # codes where it does not know who asks
     remedies: Mapping[str, str]  # by codes of other refusals
     page: int  # objects in one reply to a list request
+    lists_from: bool  # whether a listing can begin at a name
     deletes_many: bool  # in one request
 
 
@@ -92,7 +93,7 @@ class Failure(Exception):
         super().__init__(str(error))
         text, _, details = str(error).partition("\n\nDebug source:")
         self.error = error
-        self.had_effect = False  # whether this attempt, or one before it, may have had
+        self.had_effect = False  # whether this attempt, or one before it, may have had one
         status = re.search(r"(?:status code|\(code): (\d{3})", text)
         self.status = int(status[1]) if status else None  # None: there was no answer
         self.code = _inside("Code", text)
@@ -110,8 +111,8 @@ class Failure(Exception):
     def is_harmless(self) -> bool:
         """Returns whether this attempt certainly had no effect: it was refused, or never sent."""
         refused = self.status is not None and 400 <= self.status < 500
-        unsent = self.is_of_credentials or self.is_unreachable or (self.status is None and self._wire is None)
-        return refused or unsent
+        unsendable = isinstance(self.error, ValueError | InvalidPathError)
+        return refused or unsendable or self.is_of_credentials or self.is_unreachable
 
     @property
     def may_still_happen(self) -> bool:
@@ -222,7 +223,7 @@ class CloudStore(PlainStore):
         wanted, start = self._prefix + prefix, self._prefix + after if after else ""
         found = self._ask("list", prefix, lambda: self._listed(wanted, start))
         for it in sorted(found, key=lambda it: str(it["path"])):
-            if it["path"] > start:  # some servers ignore where a listing begins
+            if it["path"] > start:
                 yield StoreObject(it["path"].removeprefix(self._prefix), it["size"], it["last_modified"])
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -272,17 +273,19 @@ class CloudStore(PlainStore):
         self._ask("delete", keys[0], lambda: obstore.delete(self._client, names), requests)
 
     def _listed(self, wanted: str, start: str) -> Sequence[Any]:
-        """Returns the objects whose names begin with `wanted`. Begins the listing near the first of them, and
-        ends it behind the last: names come in their order."""
+        """Returns the objects whose names begin with `wanted`. If a listing can begin at a name, it begins
+        near the first of them, and ends behind the last: names come in their order then."""
         folder, _, rest = wanted.rpartition("/")
+        is_narrow = self._cloud.lists_from and bool(rest)
         offset = max(start, wanted[:-1] if rest else "").rstrip("./")  # no name that obstore would refuse
-        pages = obstore.list(self._client, folder or None, offset=offset or None, chunk_size=self._cloud.page)
+        begin = offset if offset and self._cloud.lists_from else None
+        pages = obstore.list(self._client, folder or None, offset=begin, chunk_size=self._cloud.page)
         found: list[Any] = []
         for number, page in enumerate(pages):
             if number:
                 self.requests.count("list")
             found += [it for it in page if it["path"].startswith(wanted)]
-            if rest and page[-1]["path"] > wanted and not page[-1]["path"].startswith(wanted):
+            if is_narrow and page[-1]["path"] > wanted and not page[-1]["path"].startswith(wanted):
                 break
         return found
 

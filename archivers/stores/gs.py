@@ -35,6 +35,7 @@ GOOGLE = Cloud(
         "InvalidBucketName": "Correct store.url.",
     },
     page=1000,
+    lists_from=True,
     deletes_many=False,
 )
 
