@@ -135,12 +135,10 @@ class Failure(Exception):
             return "no answer in time"
         if self._wire is not None:
             details = re.findall(r'(?:message|error): "([^"]+)"', self._details)
-            return ": ".join(
-                ["the connection failed" if self.is_unreachable else "it broke off", *details[-1:]]
-            )
-        return re.sub(
-            r"\S+://\S+", "…", self._text.splitlines()[0] if self._text else type(self.error).__name__
-        )
+            told = "the connection failed" if self.is_unreachable else "it broke off"
+            return ": ".join([told, *details[-1:]])
+        first = self._text.partition("\n")[0] or type(self.error).__name__
+        return re.sub(r"\S+://\S+", "…", re.sub(r"^Generic \w+ error: ", "", first))
 
 
 class CloudStore(PlainStore):

@@ -66,6 +66,7 @@ def test_the_whole_life_of_an_archive(cloud: Store, scene: MakeScene) -> None:
     it.finish(now=NOW)
     assert len(it.truth.manifests()) == 2
     it.insert(100, START + timedelta(minutes=30), 3)
+    it.well("run", "--workers", "2", now=NOW + DAY)
     it.finish(now=NOW + DAY)
     it.audited(now=NOW + DAY)
     it.well("drill", now=NOW + DAY)
