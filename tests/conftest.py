@@ -27,6 +27,7 @@ from bucketwise.buckets.bson import raw
 from bucketwise.config.checks.locations import KINDS
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
+from tests.clouds import ACCOUNT, azurite_command, google_command, new_store
 from tests.cpu import Costs, Meter
 from tests.examples import register
 from tests.faults.tally import Table, Tally
@@ -289,10 +290,39 @@ def rclone_store(rclone_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> St
     return Store(url=url, endpoint_url=rclone_server.endpoint_url, region=REGION)
 
 
+@pytest.fixture(scope="session")
+def azurite_server() -> Iterator[S3Server]:
+    """Azure's own emulator of Blob Storage."""
+    yield from serve(azurite_command(), path="/")
+
+
+@pytest.fixture
+def azurite_store(azurite_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A fresh container, with a prefix."""
+    return new_store("az", f"{azurite_server.endpoint_url}/{ACCOUNT}", monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def google_server() -> Iterator[S3Server]:
+    """A server of ours that speaks the XML API of Google Cloud Storage."""
+    yield from serve(google_command, path="/")
+
+
+@pytest.fixture
+def google_store(google_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A fresh bucket, with a prefix."""
+    return new_store("gs", google_server.endpoint_url, monkeypatch)
+
+
 #: The servers of each kind of store; a directory needs none.
-STORE_SERVERS = {"file": [], "s3": ["moto", "rclone"]}
+STORE_SERVERS = {"file": [], "s3": ["moto", "rclone"], "az": ["azurite"], "gs": ["google"]}
+#: Those that take npm to install.
+OF_PROOFS = {"azurite"}
 STORES = [
-    pytest.param(it, marks=pytest.mark.process) if it in STORE_SERVERS[scheme] else it
+    pytest.param(
+        it,
+        marks=[pytest.mark.process] * (it in STORE_SERVERS[scheme]) + [pytest.mark.proof] * (it in OF_PROOFS),
+    )
     for scheme in sorted(KINDS)
     for it in STORE_SERVERS[scheme] or [scheme]
 ]

@@ -21,8 +21,10 @@ from tests import watcher
 #: Fixtures that start a process. What they are used by, uses them as well.
 SERVERS = {
     "asking_mongod",
+    "azurite_server",
     "bucketwise",
     "elsewhere",
+    "google_server",
     "moto_server",
     "mongod",
     "rclone_server",

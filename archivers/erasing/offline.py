@@ -25,7 +25,7 @@ from bucketwise.archivers.records.receipt_files import decoded
 from bucketwise.archivers.records.registry import record_rekept
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
-from bucketwise.archivers.stores.base import ObjectStore, StoreError
+from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
 from bucketwise.archivers.writes import same_id
 from bucketwise.buckets.bson.raw import Batch, Docs
@@ -294,18 +294,15 @@ class OfflineSeries:
         yield Remaining(f"{self.archive.store.url}/{self._name}/meta", _DIGESTS, False)
 
     def _older_versions(self) -> Iterator[Remaining]:
-        store, place = self.archive.store, f"{self.archive.store.url}/{self._name}/"
-        try:
-            older = store.older_versions(f"{self._name}/")
-        except StoreError as error:
-            why = f"cannot find out whether older versions of files are kept: {error}"
-            yield Remaining(place, why, False)
-            return
-        if older.count:
-            until = older.locked_until
-            lock = "" if until is None else f", and locks some of them until {as_text(until)}"
-            why = f"the store keeps {older.count:,} older versions of files{lock}"
-            yield Remaining(place, f"{why}. Delete them by their version ids", True)
+        for older in self.archive.store.older_versions(f"{self._name}/"):
+            if older.unknown:
+                why = f"cannot find out whether older versions of files are kept: {older.unknown}"
+                yield Remaining(older.place, why, False)
+            elif older.count:
+                until = older.locked_until
+                lock = "" if until is None else f", and locks some of them until {as_text(until)}"
+                why = f"the store keeps {older.count:,} older versions of files{lock}"
+                yield Remaining(older.place, f"{why}. Delete them by their version ids", True)
 
 
 def _entries(key: str, data: bytes) -> Iterator[object]:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, Journal, NoJournal
 from bucketwise.archivers.stores.encrypted import EncryptedStore, EncryptionKeys
-from bucketwise.config.checks.locations import url_faults
+from bucketwise.config.checks.locations import KINDS, url_faults
 from bucketwise.config.errors import UsageError
 from bucketwise.config.tables import Store, StorePlace
 
@@ -31,6 +31,13 @@ def open_store(settings: Store, journal: Journal | None = None) -> EncryptedStor
 def _opened(place: StorePlace, key: str) -> ObjectStore:
     for fault in url_faults(place.url):
         raise UsageError(f"{key} = {place.url!r}: {fault.message}; {fault.remedy}")
-    module = import_module(f"{__name__}.{urlsplit(place.url).scheme}")
+    kind = KINDS[urlsplit(place.url).scheme]
+    try:
+        module = import_module(f"{__name__}.{kind.scheme}")
+    except ImportError as error:
+        install = f"Run: pip install 'bucketwise[{kind.extra}]'" if kind.extra else "Install bucketwise anew"
+        raise UsageError(
+            f"{key} = {place.url!r}: the client of {kind.name} is not installed here ({error}). {install}"
+        ) from error
     store: ObjectStore = module.open_store(place)
     return store

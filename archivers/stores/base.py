@@ -39,7 +39,7 @@ class Versioning:
     """The versioning of a store: what becomes of objects that are deleted or replaced. `lock`: the lock that
     it is configured to put on objects; None: none."""
 
-    keeps_versions: bool = False
+    keeps_versions: bool | None = False  # None: it can't be asked
     has_locks: bool | None = False  # None: it can't be asked
     lock: str | None = None
 
@@ -47,10 +47,12 @@ class Versioning:
 @dataclass(frozen=True)
 class OlderVersions:
     """The versions that a store keeps of objects that were deleted or replaced. `locked_until`: the last
-    instant before which some can't be removed."""
+    instant before which some can't be removed. `unknown`: why it can't be found out; empty: it was."""
 
+    place: str
     count: int = 0
     locked_until: datetime | None = None
+    unknown: str = ""
 
 
 class StoreError(BucketwiseError):
@@ -189,8 +191,9 @@ class ObjectStore(Protocol):
     def delete(self, keys: Iterable[str]) -> None:
         """Removes the objects. A key without an object is no error."""
 
-    def older_versions(self, prefix: str) -> OlderVersions:
-        """Returns what the store keeps of objects below a prefix that were deleted or replaced."""
+    def older_versions(self, prefix: str) -> Sequence[OlderVersions]:
+        """Returns what the store, and each copy of it, keeps of objects below a prefix that were deleted or
+        replaced."""
 
     def versioning(self) -> Versioning:
         """Returns whether the store keeps older versions of objects, and whether it can lock objects."""
@@ -370,7 +373,7 @@ class ForwardingStore:
             self._before_write()
             self._store.delete(named)
 
-    def older_versions(self, prefix: str) -> OlderVersions:
+    def older_versions(self, prefix: str) -> Sequence[OlderVersions]:
         """Returns what the store keeps of objects that are gone."""
         return self._store.older_versions(prefix)
 

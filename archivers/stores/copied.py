@@ -251,11 +251,9 @@ class CopiedStore:
         self.first.delete(named)
         self._end(change)
 
-    def older_versions(self, prefix: str) -> OlderVersions:
-        """Returns what the first store and its copies keep of objects that were deleted or replaced."""
-        found = [it.older_versions(prefix) for it in self.stores]
-        ends = [it.locked_until for it in found if it.locked_until is not None]
-        return OlderVersions(sum(it.count for it in found), max(ends, default=None))
+    def older_versions(self, prefix: str) -> Sequence[OlderVersions]:
+        """Returns what the first store and each copy keep of objects that were deleted or replaced."""
+        return [found for it in self.stores for found in it.older_versions(prefix)]
 
     def versioning(self) -> Versioning:
         """Returns what the first store does with objects that go."""

@@ -143,9 +143,9 @@ class FileStore(PlainStore):
         """Returns that there is none: a directory has neither versions nor locks."""
         return Versioning()
 
-    def older_versions(self, prefix: str) -> OlderVersions:  # noqa: ARG002
+    def older_versions(self, prefix: str) -> Sequence[OlderVersions]:  # noqa: ARG002
         """Returns none: a file that is gone is gone."""
-        return OlderVersions()
+        return []
 
     def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
         """Removes what broken-off writes left before that time. Returns how many files."""

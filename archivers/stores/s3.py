@@ -324,21 +324,22 @@ class S3Store(PlainStore):
         except FAILURES:  # a server without versions, or credentials without the right to ask
             return Versioning(has_locks=None, lock=lock)
 
-    def older_versions(self, prefix: str) -> OlderVersions:
+    def older_versions(self, prefix: str) -> Sequence[OlderVersions]:
         """Returns the older versions, where versioning is on or was. Asks for the locks of each version, if
         the bucket has any."""
+        place = f"{self.url}/{prefix}"
         try:
             if "Status" not in self._client.get_bucket_versioning(Bucket=self._bucket):
-                return OlderVersions()
+                return []
             where = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
             pages = self._client.get_paginator("list_object_versions").paginate(**where)
             old = [it for page in pages for it in page.get("Versions", ()) if not it["IsLatest"]]
             ends = [self._locked_until(it) for it in old] if old and self._has_locks() else []
         except FAILURES as error:
             if is_unsupported(error):
-                return OlderVersions()
-            raise self._error("list the versions below", prefix, error) from error
-        return OlderVersions(len(old), max((it for it in ends if it is not None), default=None))
+                return []
+            return [OlderVersions(place, unknown=str(self._error("list the versions below", prefix, error)))]
+        return [OlderVersions(place, len(old), max((it for it in ends if it is not None), default=None))]
 
     def _has_locks(self) -> bool:
         try:

@@ -21,11 +21,9 @@ from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
 from bucketwise.config.tables import COLD, MongoDB, Store, StoreCopy, StorePlace
 
-CREDENTIALS = Fault(
-    "credentials do not belong in this URL",
-    "remove them; they come from boto3's own chain: environment, profile or role",
-)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_CONTAINER = re.compile(r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*")
+_GOOGLE_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 
 
@@ -39,7 +37,11 @@ class StoreKind:
     example: str  # of its URL
     place_fault: Callable[[str, bool], Fault | None]
     root_fault: Fault | None = None
-    has_locks: bool = False
+    credentials: str = "the environment"  # where they come from
+    extra: str | None = None  # of the package, that brings its client
+    has_regions: bool = True
+    lock_fault: Fault | None = None  # why there are no locks; None: there are
+    class_fault: Fault | None = None  # why there are no storage classes; None: there are
     classes: Sequence[str] = ()  # storage classes whose objects can be read at once, whatever it costs
     cold_classes: Sequence[str] = ()  # whose objects have to be thawed before a read
     refused_classes: Mapping[str, Fault] = field(default_factory=dict)  # an archive can't rest on them
@@ -50,6 +52,20 @@ def _bucket_fault(name: str, _is_rooted: bool) -> Fault | None:
         return None
     remedy = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
     return Fault("not a valid S3 bucket name", remedy)
+
+
+def _container_fault(name: str, _is_rooted: bool) -> Fault | None:
+    if _CONTAINER.fullmatch(name):
+        return None
+    remedy = "it has 3 to 63 lower-case letters and digits, with single hyphens between them"
+    return Fault("not a valid name of a container", remedy)
+
+
+def _google_fault(name: str, _is_rooted: bool) -> Fault | None:
+    if _GOOGLE_BUCKET.fullmatch(name) and ".." not in name and not _ADDRESS.fullmatch(name):
+        return None
+    remedy = "a bucket name has 3 to 63 lower-case letters, digits, dots, hyphens and underscores"
+    return Fault("not a valid name of a Google Cloud Storage bucket", remedy)
 
 
 def _host_fault(name: str, is_rooted: bool) -> Fault | None:
@@ -63,7 +79,7 @@ S3 = StoreKind(
     name="an S3 bucket",
     example="s3://bucket/prefix",
     place_fault=_bucket_fault,
-    has_locks=True,
+    credentials="boto3's own chain: environment, profile or role",
     classes=("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"),
     cold_classes=COLD,
     refused_classes={
@@ -73,14 +89,52 @@ S3 = StoreKind(
         ),
     },
 )
+AZURE = StoreKind(
+    scheme="az",
+    name="an Azure container",
+    example="az://container/prefix",
+    place_fault=_container_fault,
+    credentials="the environment (AZURE_STORAGE_ACCOUNT_NAME, …) or a managed identity",
+    extra="azure",
+    has_regions=False,
+    lock_fault=Fault(
+        "bucketwise can't lock files in Azure",
+        "remove it, and give the container an immutability policy for versions; or archive to an s3:// store",
+    ),
+    class_fault=Fault(
+        "bucketwise sets no access tiers in Azure",
+        "remove it, and set the account's default tier, or a lifecycle rule that does not lead to Archive; "
+        "or archive to an s3:// store",
+    ),
+)
+GOOGLE = StoreKind(
+    scheme="gs",
+    name="a Google Cloud Storage bucket",
+    example="gs://bucket/prefix",
+    place_fault=_google_fault,
+    credentials="GOOGLE_APPLICATION_CREDENTIALS, gcloud's login or a service account",
+    extra="gcs",
+    has_regions=False,
+    lock_fault=Fault(
+        "bucketwise can't lock files in Google Cloud Storage",
+        "remove it, and turn object versioning on; or archive to an s3:// store",
+    ),
+    class_fault=Fault(
+        "bucketwise sets no storage classes in Google Cloud Storage",
+        "remove it, and give the bucket a default class, Autoclass or a lifecycle rule; or archive to an "
+        "s3:// store",
+    ),
+)
 DIRECTORY = StoreKind(
     scheme="file",
     name="a directory",
     example="file:///directory",
     place_fault=_host_fault,
     root_fault=Fault("is the root directory", "use a directory of its own"),
+    lock_fault=Fault("a directory can't lock its files", "remove it, or archive to an s3:// store"),
+    class_fault=Fault("a directory has no storage classes", "remove it, or archive to an s3:// store"),
 )
-KINDS = {kind.scheme: kind for kind in (S3, DIRECTORY)}
+KINDS = {kind.scheme: kind for kind in (S3, AZURE, GOOGLE, DIRECTORY)}
 
 
 def kind_of(url: str) -> StoreKind | None:
@@ -98,7 +152,7 @@ def url_faults(url: str) -> Iterator[Fault]:
         yield Fault("not a supported store URL", f"use {examples}")
         return
     if "@" in place or (":" in place and "@" in rest):
-        yield CREDENTIALS
+        yield _credentials_fault(kind)
     elif fault := kind.place_fault(place, bool(slash)):
         yield fault
     if re.search(r"[?#%\\\x00-\x1f\x7f]", rest):
@@ -107,6 +161,11 @@ def url_faults(url: str) -> Iterator[Fault]:
         yield kind.root_fault
     elif prefix:
         yield from _prefix_faults(prefix.removesuffix("/").split("/"))
+
+
+def _credentials_fault(kind: StoreKind | None) -> Fault:
+    where = kind.credentials if kind is not None else S3.credentials
+    return Fault("credentials do not belong in this URL", f"remove them; they come from {where}")
 
 
 def _prefix_faults(parts: list[str]) -> Iterator[Fault]:
@@ -124,9 +183,8 @@ def check_object_lock(store: Store, report: ProblemReport) -> None:
     """Reports an object lock for a store, or a copy of it, that can't lock files."""
     for at, place in places_of(store):
         kind = kind_of(place.url)
-        if place.object_lock is not None and kind is not None and not kind.has_locks:
-            fault = Fault(f"{kind.name} can't lock its files", "remove it, or archive to an s3:// store")
-            report.add((*at, "object_lock"), fault, rests_on=[(*at, "url")])
+        if place.object_lock is not None and kind is not None and kind.lock_fault is not None:
+            report.add((*at, "object_lock"), kind.lock_fault, rests_on=[(*at, "url")])
 
 
 def check_storage_class(policy: Policy, store: Store | None, report: ProblemReport) -> None:
@@ -144,10 +202,10 @@ def check_storage_class(policy: Policy, store: Store | None, report: ProblemRepo
         if not policy.has_parts:
             fault = Fault("it is for parts in S3, and only an offline archive has any", "remove it")
             report.add(key, fault, rests_on=[(*at, "to")])
-        elif kind is not None and not kind.classes:
-            fault = Fault(f"{kind.name} has no storage classes", "remove it, or archive to an s3:// store")
-            report.add(key, fault, rests_on=[("store", "url")])
-        _check_class(name, kind, key, report)
+        elif kind is not None and kind.class_fault is not None:
+            report.add(key, kind.class_fault, rests_on=[("store", "url")])
+        else:
+            _check_class(name, kind, key, report)
     _check_moves(policy.archive, at, report)
 
 
@@ -156,14 +214,14 @@ def _check_classes(store: Store, report: ProblemReport) -> None:
     for at, place in places_of(store):
         if isinstance(place, StoreCopy) and place.storage_class is not None:
             kind, key = kind_of(place.url), (*at, "storage_class")
-            if kind is not None and not kind.classes:
-                fault = Fault(f"{kind.name} has no storage classes", "remove it, or have the copy in S3")
-                report.add(key, fault, rests_on=[(*at, "url")])
-            _check_class(place.storage_class, kind, key, report)
+            if kind is not None and kind.class_fault is not None:
+                report.add(key, kind.class_fault, rests_on=[(*at, "url")])
+            else:
+                _check_class(place.storage_class, kind, key, report)
 
 
 def _check_class(name: str, kind: StoreKind | None, key: Key, report: ProblemReport) -> None:
-    known = kind if kind is not None and kind.classes else S3
+    known = kind or S3
     choices = (*known.classes, *known.cold_classes)
     if name in known.refused_classes:
         report.add(key, known.refused_classes[name])
@@ -223,8 +281,12 @@ def check_store(store: Store, report: ProblemReport) -> None:
     for at, place in places_of(store):
         for fault in url_faults(place.url):
             report.add((*at, "url"), fault)
-        if place.endpoint_url is not None and (misplaced := _endpoint_fault(place.endpoint_url)):
+        kind = kind_of(place.url)
+        if place.endpoint_url is not None and (misplaced := _endpoint_fault(place.endpoint_url, kind)):
             report.add((*at, "endpoint_url"), misplaced)
+        if place.region is not None and kind is not None and not kind.has_regions:
+            fault = Fault(f"{kind.name} is reached without a region", "remove it")
+            report.add((*at, "region"), fault, rests_on=[(*at, "url")])
     _check_copies(store, report)
     _check_classes(store, report)
     _check_keys("signing_key", store.signing_key, report)
@@ -319,7 +381,7 @@ def url_parts(url: str) -> SplitResult | str:
         return "not a valid URL"
 
 
-def _endpoint_fault(url: str) -> Fault | None:
+def _endpoint_fault(url: str, kind: StoreKind | None) -> Fault | None:
     remedy = 'write "https://host" or "http://host:port"'
     try:
         parts: SplitResult = urlsplit(url)
@@ -327,7 +389,7 @@ def _endpoint_fault(url: str) -> Fault | None:
     except ValueError:
         return Fault("not a valid URL", remedy)
     if parts.username is not None or "@" in url:
-        return CREDENTIALS
+        return _credentials_fault(kind)
     if parts.scheme not in ("http", "https") or not host:
         return Fault("not an http:// or https:// URL", remedy)
     if parts.query or parts.fragment or re.search(r"\s", url):

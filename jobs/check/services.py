@@ -70,6 +70,12 @@ def _versions(store: ObjectStore) -> Iterator[Finding]:
             "time stays as older versions until its lock ends"
         )
         yield Finding("object-lock", None, store.url, "ok", message)
+    elif found.keeps_versions is None:
+        message = (
+            "whether the store keeps older versions or soft-deleted objects can't be asked: what is deleted "
+            "may stay for as long as its settings say"
+        )
+        yield Finding("store-versioned", None, store.url, "ok", message)
     elif found.keeps_versions:
         message = (
             "the bucket keeps versions: what is deleted stays as older versions until a lifecycle rule of "

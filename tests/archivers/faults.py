@@ -131,7 +131,7 @@ class DyingStore:
 
             self._do("delete", one)
 
-    def older_versions(self, prefix: str) -> OlderVersions:
+    def older_versions(self, prefix: str) -> Sequence[OlderVersions]:
         return self._do("older_versions", lambda: self.inner.older_versions(prefix))
 
     def versioning(self) -> Versioning:

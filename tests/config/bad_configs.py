@@ -417,9 +417,9 @@ CONNECTIONS = [
     bad(
         "store-scheme",
         _URL,
-        "gs://bucket/x",
+        "ftp://bucket/x",
         "store.url",
-        'value: "gs://bucket/x"',
+        'value: "ftp://bucket/x"',
         "not a supported store URL",
         '"s3://bucket/prefix"',
     ),
@@ -445,6 +445,32 @@ CONNECTIONS = [
     bad("store-relative", _URL, "file://data/x", "store.url", "must be absolute", "file:///var/lib"),
     bad("store-empty-end", _URL, "s3://acme//", "store.url", "a part of the path is empty", "one slash"),
     bad("store-root", _URL, "file:///", "store.url", "is the root directory", "a directory of its own"),
+    bad("azure-container", _URL, "az://Acme_Archive/x", "not a valid name of a container", "single hyphens"),
+    bad("azure-container-hyphens", _URL, "az://acme--archive", "not a valid name of a container"),
+    bad("google-bucket", _URL, "gs://Acme/x", "not a valid name of a Google Cloud Storage bucket", "3 to 63"),
+    bad(
+        "azure-credentials",
+        _URL,
+        "az://acme:hunter2@archive/x",
+        'value: "az://***@archive/x"',
+        "credentials do not belong in this URL",
+        "AZURE_STORAGE_ACCOUNT_NAME",
+    ),
+    bad(
+        "google-credentials",
+        f'url = "{_URL}"',
+        'url = "gs://acme/x"\nendpoint_url = "http://bob:hunter2@gcs:9000"',
+        'value: "http://***@gcs:9000"',
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ),
+    bad(
+        "google-region",
+        f'url = "{_URL}"',
+        'url = "gs://acme/x"\nregion = "europe-west1"',
+        "store.region",
+        "a Google Cloud Storage bucket is reached without a region",
+        "remove it",
+    ),
     bad("store-query", _URL, "s3://acme/a?x=1", "store.url", "contains ?, #, %", "leave them out"),
     bad(
         "store-bucket",
@@ -2107,6 +2133,16 @@ STORAGE_CLASSES = [
         "remove it, or archive to an s3:// store",
         url=_URL,
     ),
+    _class(
+        "class-of-azure",
+        '"Cool"',
+        "sets no access tiers in Azure",
+        "the account's default tier",
+        url="az://acme/x",
+    ),
+    _class(
+        "class-of-google", '"GLACIER"', "sets no storage classes in Google", "Autoclass", url="gs://acme/x"
+    ),
     *_MOVES,
     bad(
         "class-online",
@@ -2126,6 +2162,21 @@ def _lock(id: str, lock: str, *fragments: str, url: str = "s3://acme-archive/x")
 OBJECT_LOCKS = [
     _lock(
         "lock-of-a-directory", '{mode = "governance", days = 7}', "store.object_lock", "can't lock", url=_URL
+    ),
+    _lock(
+        "lock-of-azure",
+        '{mode = "governance", days = 7}',
+        "store.object_lock",
+        "can't lock files in Azure",
+        "an immutability policy for versions",
+        url="az://acme/x",
+    ),
+    _lock(
+        "lock-of-google",
+        '{mode = "governance", days = 7}',
+        "can't lock files in Google",
+        "object versioning",
+        url="gs://acme/x",
     ),
     _lock(
         "lock-mode", '{mode = "legal", days = 7}', "store.object_lock.mode", 'value: "legal"', "governance"
@@ -2156,6 +2207,12 @@ COPIES = [
     _copies("copy-url", _B.replace("file:///b", "ftp://b"), "copies.1.url", "not a supported store URL"),
     _copies("copy-required-lags", _B + 'lag = "7d"\n', "copies.1.lag", "never lags", "required = false"),
     _copies("copy-key", _B + "requird = false\n", "store.copies.1.requird", "did you mean `required`"),
+    _copies(
+        "copy-class",
+        _B.replace("file:///b", "az://acme") + 'storage_class = "STANDARD_IA"\n',
+        "copies.1.storage_class",
+        "sets no access tiers",
+    ),
     _copies(
         "copy-locks", _B + 'object_lock = {mode = "governance", days = 7}\n', "1.object_lock", "can't lock"
     ),

@@ -18,6 +18,7 @@ from typing import Any
 
 from pymongo import MongoClient, WriteConcern, monitoring
 
+from bucketwise.archivers.stores.clouds import CloudStore
 from bucketwise.archivers.stores.s3 import S3Store
 from tests.jobs.altered import alter
 from tests.jobs.command import Meddle
@@ -116,19 +117,21 @@ def short_replies(documents: int) -> None:
 
 
 def waits_noted(file: str) -> None:
-    """The client of S3 doesn't wait between its tries; how long it would have is written down."""
+    """The clients of stores don't wait between their tries; how long they would have is written down."""
 
     def sleep(seconds: float) -> None:
         with Path(file).open("a") as notes:
             notes.write(f"{seconds}\n")
 
-    alter({"botocore.endpoint.time": SimpleNamespace(sleep=sleep)})
+    clock = SimpleNamespace(sleep=sleep)
+    alter({"botocore.endpoint.time": clock, "bucketwise.archivers.stores.clouds.time": clock})
 
 
-def s3_timeout(seconds: float) -> None:
-    """How long an answer of S3 is waited for; 30 s by itself."""
-    defaults: Any = S3Store.__init__.__kwdefaults__
-    defaults["limits"] = defaults["limits"]._replace(timeout=seconds)
+def store_timeout(seconds: float) -> None:
+    """How long an answer of a store is waited for; 30 s by itself."""
+    for kind in (S3Store, CloudStore):
+        defaults: Any = kind.__init__.__kwdefaults__
+        defaults["limits"] = defaults["limits"]._replace(timeout=seconds)
 
 
 def limits(**soft: int) -> None:

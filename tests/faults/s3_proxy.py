@@ -1,4 +1,8 @@
-"""A proxy before a real S3 server that breaks one thing. Each fault is a class named for what it does."""
+"""A proxy before a server of S3, Azure or Google that breaks one thing. Each fault is a class named for
+what it does.
+
+Azure's signatures cover conditions and the length of a body, so that no fault can change these there.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 Headers = list[tuple[str, str]]
 
@@ -23,12 +27,18 @@ class Request:
     until_client_goes: Callable[[], None]
 
     @property
+    def key(self) -> str:
+        """The target as it reads; some clients encode each `/` of a key."""
+        return unquote(self.target)
+
+    @property
     def is_delete(self) -> bool:
-        return self.method == "DELETE" or (self.method == "POST" and self.target.endswith("?delete"))
+        posted = self.method == "POST" and self.target.endswith(("?delete", "&comp=batch"))
+        return self.method == "DELETE" or posted
 
     @property
     def is_list(self) -> bool:
-        return self.method == "GET" and "list-type=2" in self.target
+        return self.method == "GET" and ("list-type=2" in self.target or "comp=list" in self.target)
 
     @property
     def is_get(self) -> bool:

@@ -18,6 +18,7 @@ from pymongo.database import Database
 from bucketwise.config.load import load
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
+from tests import clouds
 from tests.conftest import ACCESS_KEY, SECRET_KEY
 from tests.faults.truth import Toll, Truth, files_of
 from tests.jobs.command import CommandLine, Meddle, Ran
@@ -31,6 +32,7 @@ CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
     "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
     "AWS_EC2_METADATA_DISABLED": "true",
+    **clouds.CREDENTIALS,
 }
 
 SLOTS = """
@@ -96,9 +98,8 @@ class Scene:
     def write_config(self, uri: str | None = None, endpoint_url: str | None = None) -> None:
         """Other addresses: those of proxies."""
         endpoint_url = endpoint_url or self.store.endpoint_url
-        endpoint = (
-            f'endpoint_url = "{endpoint_url}"\nregion = "{self.store.region}"\n' if endpoint_url else ""
-        )
+        endpoint = f'endpoint_url = "{endpoint_url}"\n' if endpoint_url else ""
+        endpoint += f'region = "{self.store.region}"\n' if self.store.region else ""
         self.config.write_text(
             f'[mongodb]\nuri = "{uri or self.uri}"\ndatabase = "{self.database.name}"\n'
             f'[store]\nurl = "{self.store.url}"\n{endpoint}{self.text}'

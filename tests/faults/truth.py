@@ -26,6 +26,7 @@ from pymongo.database import Database
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
 from tests.buckets import oracle
+from tests.clouds import container_of
 from tests.conftest import s3_client
 
 Document = dict[str, Any]
@@ -51,6 +52,8 @@ class Files(Protocol):
 
     def read(self, name: str) -> bytes: ...
 
+    def remove(self, name: str) -> None: ...
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -61,6 +64,9 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
+
+    def remove(self, name: str) -> None:
+        (self.root / name).unlink()
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,16 @@ class Bucket:
         data: bytes = found["Body"].read()
         return data
 
+    def remove(self, name: str) -> None:
+        s3_client(self.endpoint_url).delete_object(Bucket=self.name, Key=f"{self.prefix}/{name}")
+
 
 def files_of(store: Store) -> Files:
     url = urlsplit(store.url)
     if url.scheme == "file":
         return Folder(Path(unquote(url.path)))
+    if url.scheme != "s3":
+        return container_of(store)
     return Bucket(str(store.endpoint_url), url.netloc, url.path.strip("/"))
 
 

@@ -74,7 +74,8 @@ def test_what_is_dropped_stays_as_a_locked_version(database: Database[Document],
     often(cycle, hours=12)
     assert cycle.compact().commits > 0
     cycle.run(LATER + timedelta(hours=2))
-    assert cycle.store.older_versions(cycle.policy.name).locked_until is not None
+    (older,) = cycle.store.older_versions(cycle.policy.name)
+    assert older.locked_until is not None
     dropped = list(database[RECEIPTS].find({"kind": "dropped", "versions": {"$exists": True}}))
     assert dropped
     bucket, _, prefix = settings.url.removeprefix("s3://").partition("/")

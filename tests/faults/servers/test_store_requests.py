@@ -1,14 +1,18 @@
-"""Requests to S3 are counted as they are sent, and retries are told from them."""
+"""Requests to stores are counted as they are sent, and retries are told from them."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 
 from bucketwise.config.tables import Store
 from tests.faults.s3_proxy import BodyCutShort, Fault, Refused, RequestLost, s3_proxy
-from tests.faults.servers.test_store_faults import DATA, is_any, is_get, through
+from tests.faults.servers.test_store_faults import DATA, direct, is_any, is_get, through
+
+__all__ = ["direct"]
+
+pytestmark = pytest.mark.process
 
 FAULTS = {
     "refused": Refused(is_any, 2, status=503),
@@ -19,12 +23,10 @@ FAULTS = {
 
 @pytest.mark.in_turn(2)
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_every_request_and_every_retry(
-    fault: Fault, moto_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
-    with s3_proxy(str(moto_store.endpoint_url)) as proxy:
-        store = through(moto_store, proxy.endpoint_url)
+def test_every_request_and_every_retry(direct: Store, fault: Fault) -> None:
+    fault = replace(fault)  # which has not struck yet
+    with s3_proxy(str(direct.endpoint_url)) as proxy:
+        store = through(direct, proxy.endpoint_url)
         proxy.fault = fault
         store.put_bytes("k", DATA)
         assert store.get_bytes("k") == DATA

@@ -15,8 +15,8 @@ from tests.jobs.place import NOW, Place
 pytestmark = pytest.mark.process
 #: What takes longer to import than a short command may take.
 LIBRARIES = (
-    "apscheduler", "boto3", "bson", "distributed", "duckdb", "jinja2", "numpy", "prometheus_client",
-    "pyarrow", "pydantic", "pyiceberg", "pymongo", "redis", "rich", "structlog",
+    "apscheduler", "boto3", "bson", "distributed", "duckdb", "jinja2", "numpy", "obstore",
+    "prometheus_client", "pyarrow", "pydantic", "pyiceberg", "pymongo", "redis", "rich", "structlog",
 )  # fmt: skip
 #: What all commands import of `jobs`.
 SHARED = {"cli", "core", "output", "suite"}
@@ -79,7 +79,16 @@ def test_what_only_tells_of_the_program_imports_no_library_and_no_job(option: st
 )
 def test_a_job_that_has_not_begun_has_no_arrow_and_no_store(verb: str) -> None:
     modules = imported(verb, "--help")
-    late = {"apscheduler", "boto3", "distributed", "duckdb", "jinja2", "prometheus_client", "pyarrow"}
+    late = {
+        "apscheduler",
+        "boto3",
+        "distributed",
+        "duckdb",
+        "jinja2",
+        "obstore",
+        "prometheus_client",
+        "pyarrow",
+    }
     assert modules.isdisjoint(late | {"pyiceberg", "redis", "structlog"})
 
 
@@ -101,6 +110,6 @@ def test_where_nothing_is_due_no_part_is_read_and_no_library_comes_for_it(
 ) -> None:
     modules = imported(verb, "--now", NOW, "--quiet", cwd=place.folder, MONGODB_URI=place.uri)
     assert modules.isdisjoint(
-        {"apscheduler", "boto3", "distributed", "duckdb", "jinja2", "pyarrow", "structlog"}
+        {"apscheduler", "boto3", "distributed", "duckdb", "jinja2", "obstore", "pyarrow", "structlog"}
     )
     assert rooms(modules) == SHARED | jobs

@@ -1,0 +1,374 @@
+"""What the stores of Azure and Google have in common: obstore as their client, and what it tells of failures.
+
+obstore would try again by itself, and tells neither that it did nor what became of the first try. So it
+tries once, and requests are repeated and counted here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError, InvalidPathError
+
+from bucketwise.archivers.stores.base import (
+    AlreadyExists,
+    Denied,
+    Missing,
+    NotFound,
+    OlderVersions,
+    OutcomeUnknown,
+    PlainStore,
+    Requests,
+    Rights,
+    StoreError,
+    StoreObject,
+    Versioning,
+    check_bytes,
+    check_size,
+    checked_key,
+    probe_store,
+)
+from bucketwise.config.tables import StorePlace
+
+T = TypeVar("T")
+#: What obstore raises: a missing object is a FileNotFoundError.
+_FAILURES = (BaseError, OSError, ValueError, NotImplementedError)
+_AGAIN = "It is safe to run again."
+_ENDPOINT = "Look at store.endpoint_url and the network, then run again."
+_TRANSIENT = {408, 429, 500, 502, 503, 504}
+_LARGE = 1_000_000  # bytes of a put that may take longer than other requests
+_DELETE_BATCH = 256  # what Azure takes in one request
+_FORKED = (
+    "this process was forked from one that had used the store, which its client can't take. Start processes "
+    "by 'spawn' or 'forkserver'"
+)
+_process: int | None = None  # that has begun to use the client
+
+
+class Limits(NamedTuple):
+    """Limits of a request: `attempts` at most, and `timeout` (seconds) for a connection and an answer; large
+    puts have ten times as long."""
+
+    attempts: int = 5
+    timeout: float = 30.0
+
+
+USUAL = Limits()
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A cloud, in its own words. `connect` takes the name of a container, an endpoint, and obstore's options
+    of clients and retries."""
+
+    container: str  # what it calls one
+    connect: Callable[[str, str | None, dict[str, Any]], Any]
+    rights: Rights
+    credentials: str  # where they are looked for
+    absent: Sequence[str]  # codes of refusals where the container is not there
+    taken: Sequence[str]  # codes where an object is there already
+    unknown: Sequence[str]  # codes where it does not know who asks
+    remedies: Mapping[str, str]  # by codes of other refusals
+    page: int  # objects in one reply to a list request
+    lists_from: bool  # whether a listing can begin at a name
+    deletes_many: bool  # in one request
+
+
+class Failure(Exception):
+    """An attempt of a request that failed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        text, _, details = str(error).partition("\n\nDebug source:")
+        self.error = error
+        self.had_effect = False  # whether this attempt, or one before it, may have had one
+        status = re.search(r"(?:status code|\(code): (\d{3})", text)
+        self.status = int(status[1]) if status else None  # None: there was no answer
+        self.code = _inside("Code", text)
+        self.is_of_credentials = bool(re.search("token re(quest|sponse)|get-access-token", text))
+        wire = re.search(r"\bkind: (Connect|Request|Timeout|Interrupted|Decode|Unknown)\b", details)
+        self._wire = wire[1] if wire and status is None else None
+        self._text, self._details = text, details
+
+    @property
+    def is_transient(self) -> bool:
+        """Returns whether the same request may do better the next time."""
+        return self.status in _TRANSIENT if self.status else self._wire is not None
+
+    @property
+    def is_harmless(self) -> bool:
+        """Returns whether this attempt certainly had no effect: it was refused, or never sent."""
+        refused = self.status is not None and 400 <= self.status < 500
+        unsendable = isinstance(self.error, ValueError | InvalidPathError)
+        return refused or unsendable or self.is_of_credentials or self.is_unreachable
+
+    @property
+    def may_still_happen(self) -> bool:
+        """Returns whether the server may still carry the request out: it was too slow to answer."""
+        return self._wire == "Timeout" or self.status == 504
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Returns whether there was no connection."""
+        return self._wire == "Connect"
+
+    @property
+    def reason(self) -> str:
+        """Returns what is known, without URLs, in which there may be signatures."""
+        if self.code:
+            return f"{self.code}: {_inside('Message', self._text) or 'the server says no more'}"[:300]
+        if self.status is not None:
+            return f"the server answered with status {self.status}"
+        if self._wire == "Timeout":
+            return "no answer in time"
+        if self._wire is not None:
+            details = re.findall(r'(?:message|error): "([^"]+)"', self._details)
+            told = "the connection failed" if self.is_unreachable else "it broke off"
+            return ": ".join([told, *details[-1:]])
+        first = self._text.partition("\n")[0] or type(self.error).__name__
+        return re.sub(r"\S+://\S+", "…", re.sub(r"^Generic \w+ error: ", "", first))
+
+
+class CloudStore(PlainStore):
+    """A store in a container of a cloud. Safe to use from several threads, and not after a fork.
+
+    A put is one request, so that a failed one leaves nothing behind."""
+
+    def __init__(self, cloud: Cloud, settings: StorePlace, *, limits: Limits = USUAL) -> None:
+        url = urlsplit(settings.url)
+        self._cloud = cloud
+        self._attempts = limits.attempts
+        self._prefix = f"{path}/" if (path := url.path.strip("/")) else ""
+        self.url = settings.url.rstrip("/")
+        self.requests = Requests()
+        endpoint, patience = settings.endpoint_url, timedelta(seconds=limits.timeout)
+        usual = {"connect_timeout": patience, "allow_http": (endpoint or "").startswith("http://")}
+        # The answer to a put is waited for from its beginning on, and a large one takes longer to send.
+        options = (usual | {"read_timeout": patience, "timeout": "1d"}, usual | {"timeout": patience * 10})
+        try:
+            self._client, self._patient = (
+                cloud.connect(
+                    url.netloc, endpoint, {"client_options": it, "retry_config": {"max_retries": 0}}
+                )
+                for it in options
+            )
+        except _FAILURES as error:
+            raise StoreError("open", self.url, Failure(error).reason, cloud.credentials) from error
+
+    def check_there(self) -> None:
+        """Does nothing: a container that is missing is told by the first request."""
+
+    def put_bytes(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        storage_class: str | None = None,  # noqa: ARG002 - the policy file refuses them
+        locked_from: datetime | None = None,  # noqa: ARG002 - as it does locks
+    ) -> None:
+        """Uploads an object. If the reply is lost, finds out what the container holds."""
+        try:
+            self._put(key, data, "create" if if_absent else "overwrite")
+        except Failure as failure:
+            self._resolve_put(key, data, failure)
+
+    def get_bytes(self, key: str, size: int | None = None) -> bytes:
+        """Returns the bytes of an object. Reads it again where the reply breaks off."""
+        name = self._name(key)
+
+        def read() -> bytes:
+            reply = obstore.get(self._client, name)
+            check_size(reply.meta["size"], size, f"{self.url}/{key}")
+            return bytes(reply.bytes())
+
+        return self._ask("get", key, read)
+
+    def get_sound(self, key: str, is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
+        """Returns the bytes of an object. Reads it again where they are not sound: its client compares no
+        checksum, so that a bit may have flipped on the way."""
+        data = self.get_bytes(key, size)
+        return data if is_sound(data) else self.get_bytes(key, size)
+
+    def head(self, key: str) -> StoreObject | None:
+        """Returns what is known of an object; None where there is none."""
+        name = self._name(key)
+        try:
+            found = self._ask("look at", key, lambda: obstore.head(self._client, name))
+        except NotFound:
+            return None
+        return StoreObject(key, found["size"], found["last_modified"])
+
+    def check(self, key: str, size: int | None, sha256: str) -> None:
+        """Reads the object: its client asks for no checksum that the cloud keeps."""
+        data = self.get_sound(key, lambda it: hashlib.sha256(it).hexdigest() == sha256, size)
+        check_bytes(data, sha256, f"{self.url}/{key}")
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""
+        wanted, start = self._prefix + prefix, self._prefix + after if after else ""
+        found = self._ask("list", prefix, lambda: self._listed(wanted, start))
+        for it in sorted(found, key=lambda it: str(it["path"])):
+            if it["path"] > start:
+                yield StoreObject(it["path"].removeprefix(self._prefix), it["size"], it["last_modified"])
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Removes objects, many at once. Absent ones are no error."""
+        waiting = iter(keys)
+        while batch := list(islice(waiting, _DELETE_BATCH)):
+            try:
+                self._delete(batch)
+            except NotFound:  # which ends the batch
+                for key in batch:
+                    try:
+                        self._delete([key])
+                    except NotFound:
+                        continue
+
+    def versioning(self) -> Versioning:
+        """Returns that it can't be asked."""
+        return Versioning(keeps_versions=None, has_locks=None)
+
+    def older_versions(self, prefix: str) -> Sequence[OlderVersions]:
+        """Returns that they can't be asked for."""
+        why = f"bucketwise has no way to ask this {self._cloud.container} for versions and soft-deleted files"
+        return [OlderVersions(f"{self.url}/{prefix}", unknown=why)]
+
+    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:  # noqa: ARG002
+        """Returns 0: each object is put by one request, whole or not at all."""
+        return 0
+
+    def unfinished(self, folder: str) -> Sequence[str]:  # noqa: ARG002
+        """Returns none."""
+        return []
+
+    def probe(self) -> bool:
+        """Tries every right, with an object that is removed again."""
+        return probe_store(self, self._cloud.rights, self._refuses_overwrite)
+
+    def _name(self, key: str) -> str:
+        return self._prefix + checked_key(key, self.url)
+
+    def _put(self, key: str, data: bytes, mode: Any) -> None:
+        name, client = self._name(key), self._client if len(data) <= _LARGE else self._patient
+        self._try("put", lambda: obstore.put(client, name, data, mode=mode, use_multipart=False))
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        names = [self._name(key) for key in keys]
+        requests = 1 if self._cloud.deletes_many else len(names)
+        self._ask("delete", keys[0], lambda: obstore.delete(self._client, names), requests)
+
+    def _listed(self, wanted: str, start: str) -> Sequence[Any]:
+        """Returns the objects whose names begin with `wanted`. If a listing can begin at a name, it begins
+        near the first of them, and ends behind the last: names come in their order then."""
+        folder, _, rest = wanted.rpartition("/")
+        is_narrow = self._cloud.lists_from and bool(rest)
+        offset = max(start, wanted[:-1] if rest else "").rstrip("./")  # no name that obstore would refuse
+        begin = offset if offset and self._cloud.lists_from else None
+        pages = obstore.list(self._client, folder or None, offset=begin, chunk_size=self._cloud.page)
+        found: list[Any] = []
+        for number, page in enumerate(pages):
+            if number:
+                self.requests.count("list")
+            found += [it for it in page if it["path"].startswith(wanted)]
+            if is_narrow and page[-1]["path"] > wanted and not page[-1]["path"].startswith(wanted):
+                break
+        return found
+
+    def _ask(self, operation: str, key: str, act: Callable[[], T], requests: int = 1) -> T:
+        try:
+            return self._try(operation, act, requests)
+        except Failure as failure:
+            raise self._error(operation, key, failure) from failure.error
+
+    def _try(self, operation: str, act: Callable[[], T], requests: int = 1) -> T:
+        """Returns what a request does. Raises Failure where no attempt succeeds."""
+        global _process
+        _process = _process or os.getpid()
+        if _process != os.getpid():  # it would wait forever
+            raise StoreError(operation, self.url, _FORKED)
+        had_effect = False
+        for attempt in itertools.count(1):
+            for _ in range(requests):
+                self.requests.count("head" if operation == "look at" else operation)
+            if attempt > 1:
+                self.requests.count_retry()
+            try:
+                return act()
+            except _FAILURES as error:
+                failure = Failure(error)
+                had_effect = failure.had_effect = had_effect or not failure.is_harmless
+                if attempt == self._attempts or not failure.is_transient:
+                    raise failure from error
+            time.sleep(random.random() * 2 ** (attempt - 1))
+        raise AssertionError("unreachable")
+
+    def _error(self, operation: str, key: str, failure: Failure) -> StoreError:
+        cloud, place, reason = self._cloud, f"{self.url}/{key}", failure.reason
+        if failure.is_of_credentials:
+            return StoreError(
+                operation, place, f"no valid credentials were found: {reason}", cloud.credentials
+            )
+        if failure.code in cloud.absent:
+            remedy = f"Create the {cloud.container}, or correct store.url."
+            return Missing(operation, place, f"there is no such {cloud.container}", remedy)
+        if failure.code in cloud.unknown or failure.status == 401:
+            return StoreError(operation, place, reason, cloud.credentials)
+        if failure.code in cloud.remedies:
+            return StoreError(operation, place, reason, cloud.remedies[failure.code])
+        if isinstance(failure.error, FileNotFoundError):
+            return NotFound(operation, place, "no such object")
+        if failure.status == 403:
+            return Denied(operation, place, reason, "Grant these credentials that right.")
+        if failure.is_unreachable:
+            return StoreError(operation, place, reason, _ENDPOINT)
+        if failure.code in cloud.taken:
+            return AlreadyExists(operation, place, "it already exists")
+        return StoreError(operation, place, reason, _AGAIN if failure.is_transient else "")
+
+    def _resolve_put(self, key: str, data: bytes, failure: Failure) -> None:
+        """Finds out after a failed put whether it took effect. Returns if it did; otherwise raises the error
+        that applies."""
+        failed = self._error("put", key, failure)
+        if not failure.had_effect:
+            raise failed from failure.error
+        try:
+            if self.get_bytes(key) == data:
+                return
+        except NotFound:
+            pass
+        except StoreError as unread:
+            reason = f"{failed.reason}. Reading it back failed too: {unread}"
+            remedy = "Whether it was written is unknown. It is safe to run again."
+            raise OutcomeUnknown("put", failed.place, reason, remedy) from failure.error
+        if failure.may_still_happen:
+            remedy = "It is not there yet, and may come. It is safe to run again."
+            raise OutcomeUnknown("put", failed.place, failed.reason, remedy) from failure.error
+        raise failed from failure.error
+
+    def _refuses_overwrite(self, key: str) -> bool:
+        try:
+            self._put(key, b"overwritten", "create")
+        except Failure as failure:
+            if failure.code in self._cloud.taken:
+                return True
+            raise self._error("put", key, failure) from failure.error
+        return False
+
+
+def _inside(tag: str, text: str) -> str:
+    """Returns the first line inside an XML element; empty where there is none."""
+    found = re.search(rf"<{tag}>([^<\n]*)", text)
+    return found[1].strip() if found else ""

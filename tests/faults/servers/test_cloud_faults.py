@@ -1,0 +1,169 @@
+"""What only stores in Azure and Google do wrong, or are told to do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import Corrupt, Denied, Missing, ObjectStore, StoreError
+from bucketwise.config.tables import Store
+from tests.clouds import ACCOUNT_KEY, CREDENTIALS, container_of, use_credentials
+from tests.faults.s3_proxy import BitFlippedInUpload, Fault, Pass, Refused, Reply, Request, S3Proxy, s3_proxy
+from tests.faults.servers.test_store_faults import DATA, is_any, is_put, keys, proxy, store, through
+
+__all__ = ["proxy", "store"]
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(params=["google", pytest.param("azurite", marks=pytest.mark.proof)])
+def direct(request: pytest.FixtureRequest) -> Store:
+    """Settings of a server of a cloud."""
+    settings: Store = request.getfixturevalue(f"{request.param}_store")
+    return settings
+
+
+def test_a_container_that_is_missing_is_told_and_never_made(direct: Store) -> None:
+    elsewhere = direct.model_copy(update={"url": f"{direct.url[:2]}://there-is-none/p"})
+    store = open_store(elsewhere)
+    for ask in (
+        store.probe,
+        lambda: store.get_bytes("k"),
+        lambda: store.put_bytes("k", DATA, if_absent=True),
+        lambda: list(store.list()),
+    ):
+        with pytest.raises(Missing, match=r"there is no such (bucket|container)\. Create the .*store\.url"):
+            ask()
+    with pytest.raises(OSError, match="404"):
+        container_of(elsewhere).names()
+
+
+def test_without_credentials_there_is_a_mend_and_nothing_is_asked(
+    direct: Store, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No service of a cloud answers who this machine is."""
+    for name in ("AZURE_STORAGE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"):
+        monkeypatch.delenv(name)
+    for name in ("AZURE_MSI_ENDPOINT", "GCE_METADATA_HOST", "GCE_METADATA_IP"):
+        monkeypatch.setenv(name, f"{'http://' * name.startswith('AZURE')}127.0.0.1:9")
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    mend = r"no valid credentials were found.*(AZURE_STORAGE_ACCOUNT_NAME|GOOGLE_APPLICATION_CREDENTIALS)"
+    with pytest.raises(StoreError, match=mend) as told:
+        through(direct, proxy.endpoint_url).put_bytes("k", DATA)
+    assert type(told.value) is StoreError
+    assert proxy.requests == []
+
+
+@pytest.mark.proof
+def test_names_of_the_command_line_of_azure_are_known(
+    azurite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, also in (("ACCOUNT_NAME", "ACCOUNT"), ("ACCOUNT_KEY", "KEY")):
+        monkeypatch.setenv(f"AZURE_STORAGE_{also}", CREDENTIALS[f"AZURE_STORAGE_{name}"])
+        monkeypatch.delenv(f"AZURE_STORAGE_{name}")
+    open_store(azurite_store).put_bytes("k", DATA)
+    assert container_of(azurite_store).read("k") == DATA
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("key", ["aHVudGVyMmh1bnRlcjI=", "hunter2 is no key"])
+def test_a_wrong_key_is_not_told(azurite_store: Store, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", key)
+    with pytest.raises(StoreError, match=r"Authorization|Invalid Access Key") as told:
+        open_store(azurite_store).put_bytes("k", DATA)
+    assert key not in str(told.value) and ACCOUNT_KEY not in str(told.value)
+
+
+REFUSALS: dict[str, tuple[int, str, type[StoreError], str]] = {
+    # the reason: the status, whose it is, the kind of error, and its remedy
+    "AuthorizationPermissionMismatch": (403, "az", Denied, "Grant these credentials that right"),
+    "AuthenticationFailed": (403, "az", StoreError, "Set AZURE_STORAGE_ACCOUNT_NAME"),
+    "InvalidAuthenticationInfo": (401, "az", StoreError, "Set AZURE_STORAGE_ACCOUNT_NAME"),
+    "AuthenticationRequired": (401, "gs", StoreError, "GOOGLE_APPLICATION_CREDENTIALS"),
+    "BlobImmutableDueToPolicy": (409, "az", StoreError, "An immutability policy keeps it"),
+    "BlobArchived": (409, "az", StoreError, "another access tier"),
+    "LeaseIdMissing": (412, "az", StoreError, ""),
+    "RetentionPolicyNotMet": (403, "gs", StoreError, "A retention policy of the bucket keeps it"),
+    "ServerBusy": (503, "az", StoreError, "fewer requests"),
+    "SlowDown": (503, "gs", StoreError, "fewer requests"),
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_refusal_is_told_in_the_words_of_the_cloud(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, scheme, kind, remedy = REFUSALS[code]
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    use_credentials(monkeypatch)
+    settings = Store(url=f"{scheme}://archive/p", endpoint_url="http://127.0.0.1:9")
+    with s3_proxy(str(settings.endpoint_url)) as proxy:
+        store = through(settings, proxy.endpoint_url)
+        proxy.fault = Refused(is_any, None, status, code)
+        for ask in (lambda: store.get_bytes("k"), lambda: store.delete(["k"]), lambda: list(store.list())):
+            with pytest.raises(StoreError, match=f"{settings.url}.*{code}: refused by the test") as told:
+                ask()
+            assert type(told.value) is kind
+            assert remedy in told.value.remedy
+
+
+class WithoutTag(Fault):
+    """Does it, and does not say what it has made."""
+
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        reply = pass_on(request)
+        return replace(reply, headers=[it for it in reply.headers if it[0].lower() != "etag"])
+
+
+def test_a_put_whose_reply_is_not_understood_is_looked_up(proxy: S3Proxy, store: ObjectStore) -> None:
+    proxy.fault = WithoutTag(is_put, None)
+    store.put_bytes("k", DATA, if_absent=True)
+    proxy.fault = None
+    assert store.get_bytes("k") == DATA
+
+
+@pytest.mark.in_turn(1)
+def test_an_upload_that_is_damaged_is_found_by_a_check(proxy: S3Proxy, store: ObjectStore) -> None:
+    proxy.fault = BitFlippedInUpload(is_put)
+    store.put_bytes("k", DATA)
+    with pytest.raises(Corrupt, match="SHA-256"):
+        store.check("k", len(DATA), hashlib.sha256(DATA).hexdigest())
+
+
+@pytest.mark.parametrize("direct", ["google"], indirect=True)
+def test_a_listing_of_names_that_begin_alike_reads_no_others(proxy: S3Proxy, store: ObjectStore) -> None:
+    """The work for one commit does not grow with the others."""
+    for number in range(20):
+        store.put_bytes(f"m/{number:06}.json", b"")
+    proxy.requests.clear()
+    assert [it.key for it in store.list("m/000012.")] == ["m/000012.json"]
+    (asked,) = proxy.requests
+    assert "000012" in asked.target
+
+
+def test_a_process_that_was_forked_is_refused_and_does_not_wait(direct: Store) -> None:
+    store = open_store(direct)
+    store.put_bytes("k", DATA)
+    child = os.fork()
+    if not child:
+        try:
+            store.get_bytes("k")
+        except StoreError as error:
+            os._exit(17 if "forked" in str(error) else 18)
+        os._exit(19)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+    assert store.get_bytes("k") == DATA
+
+
+def test_a_delete_of_many_removes_the_others_of_what_is_gone(direct: Store) -> None:
+    store = open_store(direct)
+    names = [f"d/{number:03}" for number in range(300)]
+    for name in names[::2]:
+        container_of(direct).write(name, b"1")
+    store.delete(names)
+    assert keys(store) == []
+    sent, retries = store.requests.take()
+    assert (sent["delete"] < 310 or direct.url.startswith("gs")) and retries == 0
