@@ -54,8 +54,9 @@ def run_again(scene: Scene) -> None:
 def like_its_copy(scene: Scene) -> None:
     """The copy has all that the store has, as it is there."""
     store, copy = Folder(scene.folder / "store"), Folder(scene.folder / "b")
-    names = [it for it in store.names() if not it.startswith(".tmp/")]
-    assert [it for it in copy.names() if not it.startswith(".tmp/")] == names
+    names = {it for it in store.names() if not it.startswith(".tmp/")}
+    others = {it for it in copy.names() if not it.startswith(".tmp/")}
+    assert others == names, others ^ names
     differing = [it for it in names if store.read(it) != copy.read(it)]
     assert [it for it in differing if "bucketwise.json" not in it] == []  # each has a marker of its own
 

@@ -283,6 +283,7 @@ class Job:
     after: Callable[[Scene], None] = field(default=lambda _scene: None)  # the application, before recovery
     code: int = 0  # where nothing goes wrong
     recover: tuple[str, ...] = ()  # a command, before the runs that recover
+    halts: bool = False  # runs do, until that command
     recovered: Callable[[Scene], None] = field(default=lambda _scene: None)  # after that command
     finished: Callable[[Scene], None] = field(default=lambda _scene: None)  # once clean runs have finished
     abandons: bool = False  # what writes left unfinished is old enough to go
@@ -388,6 +389,7 @@ JOBS = {
         ("copy",),
         elsewhere.without_its_copy,
         recover=("copy",),
+        halts=True,
         finished=elsewhere.like_its_copy,
     ),
     "repaired": Job(
@@ -404,8 +406,8 @@ JOBS = {
         COPY + _OFFLINE,
         ("run",),
         elsewhere.damaged,
-        after=elsewhere.run_again,
         code=3,
+        recovered=elsewhere.run_again,
         finished=elsewhere.like_its_copy,
     ),
     "moved": Job(

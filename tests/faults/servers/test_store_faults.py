@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import signal
 import subprocess
@@ -417,6 +418,22 @@ def test_a_write_that_fails_half_way_leaves_what_was_there(tmp_path: Path) -> No
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert store.get_bytes("a/k") == b"old"
     assert list((tmp_path / "store" / ".tmp").iterdir()) == []
+
+
+def test_a_link_whose_reply_is_lost_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system behind a network: it is there, and the call has failed."""
+    link = Path.hardlink_to
+
+    def losing(self: Path, target: Path) -> None:
+        link(self, target)
+        raise OSError(errno.EIO, "Input/output error", str(self))
+
+    monkeypatch.setattr(Path, "hardlink_to", losing)
+    store = FileStore(tmp_path)
+    store.put_bytes("a", b"ours", if_absent=True)
+    assert store.get_bytes("a") == b"ours"
+    with pytest.raises(AlreadyExists):
+        store.put_bytes("a", b"ours", if_absent=True)
 
 
 def test_a_process_killed_in_a_write_leaves_nothing_to_see(tmp_path: Path) -> None:
