@@ -115,6 +115,7 @@ def erase_series(
         plan_erasure(context, archived, erasure, facts.others)  # which raises where the range cuts buckets
     if context.policy.archiving is not None:
         context.binding.claim()
+    work.counted.update(work.erasures.counted())
     if begun is None:
         request = erasure.text, erasure.within, erasure.reason, context.now
         work.transaction(lambda session: work.erasures.begin(*request, session))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -17,31 +14,13 @@ from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
+from bucketwise.jobs.core.thaws import DAYS, Days, Speed, TierOption, thaw_body
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, job_table
 from bucketwise.jobs.output.text import size
-
-Body = dict[str, Any]
-
-
-class Speed(StrEnum):
-    """The tiers of S3."""
-
-    expedited = "expedited"
-    standard = "standard"
-    bulk = "bulk"
-
-
-Days = Annotated[
-    int,
-    typer.Option("--days", min=1, metavar="N", help="For how many days they can be read."),
-]
-TierOption = Annotated[
-    Speed, typer.Option("--tier", help="How soon, and for what price. DEEP_ARCHIVE has no expedited one.")
-]
 
 
 def thaw(
@@ -49,7 +28,7 @@ def thaw(
     *,
     since: Since = None,
     until: Until = None,
-    days: Days = 7,
+    days: Days = DAYS,
     tier: TierOption = Speed.standard,
 ) -> Report:
     """Make parts in a cold storage class readable.
@@ -68,10 +47,9 @@ def thaw_step(days: int, tier: Speed) -> Step:
     """Returns the step that asks for the parts of the turn's range."""
 
     def do(turn: Turn) -> StepResult:
-        report = thaw_parts(turn.context, ThawOptions(turn.within, days, tier.value))
-        counts = pick(report, "asked", "waiting", "ready", "parts", "commits", "bytes", "ready_at")
-        body = {**counts, "days": days, "tier": tier.value, "classes": dict(report.classes)}
-        return StepResult(body, 0 if report.is_ready else LEFT_SOMETHING)
+        options = ThawOptions(turn.within, days, tier.value)
+        report = thaw_parts(turn.context, options)
+        return StepResult(thaw_body(report, options), 0 if report.is_ready else LEFT_SOMETHING)
 
     return Step("thaw", do, by_present=True, preconditions=OF_READERS)
 

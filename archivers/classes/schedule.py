@@ -14,7 +14,8 @@ from bucketwise.archivers.stores.classes import ClassedStore
 from bucketwise.archivers.stores.copied import copies_of
 from bucketwise.archivers.stores.encrypted import EncryptedStore
 from bucketwise.buckets.fields.times import later
-from bucketwise.config.tables import COLD, moves_at_once
+from bucketwise.config.policies import Archive
+from bucketwise.config.tables import COLD
 from bucketwise.config.times import format_duration
 
 #: The classes in which the parts of a commit are, by the name of the place.
@@ -22,30 +23,39 @@ Stored = Mapping[str, str]
 
 
 class Place(NamedTuple):
-    """A store that an archive lies in. `moves`: to which classes parts move there, and how old their readings
-    are then, in that order."""
+    """A store that an archive lies in. `first_class`: with which parts are put there; `moves`: to which
+    classes they move, and how old their readings are then, in that order. `required`: nothing counts before
+    it is there as well."""
 
     name: str
     store: ObjectStore
+    first_class: str | None
     moves: Mapping[str, timedelta]
+    required: bool
 
 
 def places_of(context: ArchiveContext) -> Iterator[Place]:
     """Yields the store of the policy's archive as it lies, and its copies."""
-    archive, store = context.policy.archive, context.store
-    if archive is None or store is None or not context.policy.has_parts:
-        return
-    copied = copies_of(store)
-    inner = store.inner if isinstance(store, EncryptedStore) else store
-    yield _place(FIRST, copied.first if copied else inner, archive.moves)
+    if context.policy.has_parts and context.store is not None:
+        yield from placed(context.store, context.policy.archive)
+
+
+def placed(store: ObjectStore, archive: Archive | None) -> Iterator[Place]:
+    """Yields a store as it lies, and its copies, as places of an archive; None: of one without parts."""
+    copied, inner = copies_of(store), store.inner if isinstance(store, EncryptedStore) else store
+    yield _place(FIRST, copied.first if copied else inner, archive)
     for copy in copied.copies if copied else ():
-        named = copy.storage_class
-        moves = archive.moves if named is None else moves_at_once(named)
-        yield _place(f"copy {copy.name}", copy.store, moves)
+        there = archive
+        if archive is not None and copy.storage_class is not None:
+            own = {"storage_class": copy.storage_class, "storage_classes": ()}
+            there = archive.model_copy(update=own)
+        yield _place(f"copy {copy.name}", copy.store, there, required=copy.required)
 
 
-def _place(name: str, store: ObjectStore, moves: Mapping[str, timedelta]) -> Place:
-    return Place(name, store, moves if isinstance(store, ClassedStore) else {})
+def _place(name: str, store: ObjectStore, archive: Archive | None, *, required: bool = True) -> Place:
+    if archive is None or not isinstance(store, ClassedStore):
+        return Place(name, store, None, {}, required)
+    return Place(name, store, archive.first_class, archive.moves, required)
 
 
 @dataclass(frozen=True)

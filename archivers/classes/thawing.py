@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -11,7 +12,7 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.manifest import Part
 from bucketwise.archivers.format.writing import damage_at
 from bucketwise.archivers.stores.base import NotFound
-from bucketwise.archivers.stores.classes import THAW_HOURS, ClassedStore, Standing, Tier
+from bucketwise.archivers.stores.classes import FOR_GOOD, THAW_HOURS, ClassedStore, Standing, Tier
 from bucketwise.buckets.fields.times import TimeRange, later
 from bucketwise.config.errors import UsageError
 
@@ -21,11 +22,13 @@ _AT_HAND = Standing("", is_readable=True, is_thawing=False)
 
 @dataclass(frozen=True)
 class ThawOptions:
-    """What to thaw: the commits that touch a range, for how many days, and how soon."""
+    """What to thaw: the commits that touch a range, and may hold any of these series; for how many days, and
+    how soon."""
 
     within: TimeRange
     days: int
     tier: Tier = "standard"
+    series: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -50,7 +53,7 @@ class ThawReport:
 
 
 def thaw(context: ArchiveContext, options: ThawOptions) -> ThawReport:
-    """Asks for the cold parts of all commits that touch the range, unless one of the store's copies can give
+    """Asks for the cold parts of all commits that are meant, unless one of the store's copies can give
     them now; what the first store has lost is asked for in a copy. Returns how they lie. Raises
     UsageError where the class does not know the tier, DamagedError where a part is missing, and StoreError.
     """
@@ -59,13 +62,15 @@ def thaw(context: ArchiveContext, options: ThawOptions) -> ThawReport:
         return report
     places = list(places_of(context))
     within = options.within
-    manifests = context.offline().manifests(within.start_ms, within.end_ms)
+    touching = context.offline().manifests(within.start_ms, within.end_ms)
+    manifests = [it for it in touching if it.may_hold(context.policy, options.series)]
     for number, manifest in enumerate(manifests, start=1):
         report.commits += 1
+        before = report.ready
         for part in manifest.parts:
             context.check()
             _thaw(part, places, options, report)
-        context.progress("parts that can be read", report.ready, number / len(manifests))
+        context.progress("parts that can be read", report.ready - before, number / len(manifests))
     if report.asked or report.waiting:
         hours = max(THAW_HOURS[it].get(options.tier, 0) for it in report.classes)
         report.ready_at = later(context.now, timedelta(hours=hours))
@@ -117,4 +122,5 @@ def _ask(part: Part, place: Place, found: Standing, options: ThawOptions) -> Non
             f"--tier {options.tier}: class {found.storage_class} has no such tier: write {' or '.join(known)}"
         )
     assert isinstance(place.store, ClassedStore)
-    place.store.thaw(part.key, options.days, options.tier)
+    days = None if found.storage_class in FOR_GOOD else options.days
+    place.store.thaw(part.key, days, options.tier)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from bucketwise.archivers.context import ArchiveContext
@@ -31,8 +31,9 @@ PERIOD = 30
 #: Daily looks that take the whole archive. It is one less than there are days: a look ends where the archive
 #: does, and does not begin it again.
 _LOOKS = PERIOD - 1
-#: Damaged commits that are looked at again each day until they are mended; others wait for their turn.
-_MOST_AGAIN = 1000
+#: Damaged commits that are looked at again each day until they are mended, and by each run of a day; others
+#: wait for their turn.
+_MOST_AGAIN, _AGAIN_EACH_RUN = 1000, 10
 
 
 class Share(NamedTuple):
@@ -89,13 +90,19 @@ class Scrubbed:
     lost: list[Damage] = field(default_factory=list)
     damaged: dict[str, Commit] = field(default_factory=dict)
 
+    @property
+    def still_damaged(self) -> tuple[str, ...]:
+        """Returns the names of the commits that are damaged, unless all of that was mended."""
+        return tuple(sorted(self.damaged)) if self.lost else ()
+
 
 def scrub(context: ArchiveContext) -> Scrubbed | None:
-    """Looks at what has its turn today, and puts back what is damaged where a copy has it; needs the lease.
-    Returns None where that was done today, or nothing was archived before. Raises StoreError."""
+    """Looks at what has its turn today, and at what was damaged; puts back what is damaged where a copy has
+    it; needs the lease. Returns None where that was done today and nothing was damaged, or nothing was
+    archived before. Raises StoreError."""
     today, turns = as_ms(context.now) // DAY_MS, _Turns.load(context)
     if turns is not None and turns.day == today:
-        return None
+        return _look_again(context, turns) if turns.again else None
     span = context.receipts.span()
     if turns is None or span is None:  # what is archived today was read back today
         _Turns(today).store(context)
@@ -106,7 +113,21 @@ def scrub(context: ArchiveContext) -> Scrubbed | None:
     read = _current(context, turns.again)
     if context.policy.audit.sample is not None:
         read |= _beginning(context, contents)
-    found = _look(context, _beginning(context, sizes), read)
+    found = _mended(context, _look(context, _beginning(context, sizes), read))
+    _Turns(today, sizes.next, contents.next, found.still_damaged[:_MOST_AGAIN]).store(context)
+    return found
+
+
+def _look_again(context: ArchiveContext, turns: _Turns) -> Scrubbed:
+    """Looks at what was damaged when it had its turn."""
+    again, others = turns.again[:_AGAIN_EACH_RUN], turns.again[_AGAIN_EACH_RUN:]
+    found = _mended(context, _look(context, {}, _current(context, again)))
+    replace(turns, again=(*found.still_damaged, *others)).store(context)
+    return found
+
+
+def _mended(context: ArchiveContext, found: Scrubbed) -> Scrubbed:
+    """Returns what was found, once what is damaged was put back where a copy has it."""
     if found.damaged and (store := copied(context)) is not None:
         if not context.binding.state.is_claimed:
             context.binding.check_claim()  # nothing is put where a disk is not mounted
@@ -114,8 +135,6 @@ def scrub(context: ArchiveContext) -> Scrubbed | None:
         urls = tuple(f"{it.url}/" for it in store.stores)
         records = [it for it in found.lost if not it.place.startswith(urls)]  # no copy mends these
         found.mended, found.lost = repaired.objects, [*repaired.lost, *records]
-    again = tuple(sorted(found.damaged))[:_MOST_AGAIN] if found.lost else ()
-    _Turns(today, sizes.next, contents.next, again).store(context)
     return found
 
 

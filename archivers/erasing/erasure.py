@@ -18,12 +18,13 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.buckets import Selected, SeriesInBuckets, in_buckets
 from bucketwise.archivers.records.receipts import Receipts
-from bucketwise.archivers.writes import chunks, id_names, replace_raw, same_id
+from bucketwise.archivers.writes import chunks, replace_raw, same_id
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.fields.selectors import Selector, check_selector
 from bucketwise.buckets.fields.times import TimeRange, as_text
@@ -158,7 +159,9 @@ def _check_reason(erasure: Erasure) -> None:
         )
 
 
-NAME = "erasing"
+NAME, COUNTED = "erasing", "counted"
+#: Names of buckets in one document: 8 bytes each.
+_MOST_NAMES = 1_000_000
 
 
 class BegunErasure(NamedTuple):
@@ -213,9 +216,25 @@ class Erasures:
         if added:
             self._receipts.update(NAME, {"$inc": added}, session)
 
+    def note(self, names: Set[int], session: ClientSession) -> None:
+        """Records buckets that are counted, in the transaction that counts them."""
+        packed = np.array(sorted(names), dtype="<i8")
+        for at in range(0, len(packed), _MOST_NAMES):
+            identity = self._receipts.identity(f"{COUNTED}-{secrets.token_hex(8)}")
+            some = {"_id": identity, "kind": COUNTED, "names": packed[at : at + _MOST_NAMES].tobytes()}
+            self._receipts.collection.insert_one(some, session=session)
+
+    def counted(self) -> set[int]:
+        """Returns the names of the buckets that are counted."""
+        found = self._receipts.collection.find(self._own(COUNTED))
+        return {name for it in found for name in np.frombuffer(it["names"], dtype="<i8").tolist()}
+
     def end(self, session: ClientSession) -> None:
-        """Removes the record, and with it the key of the hash."""
-        self._receipts.collection.delete_one({"_id": self._receipts.identity(NAME)}, session=session)
+        """Removes the records, and with them the key of the hash."""
+        self._receipts.collection.delete_many(self._own(NAME, COUNTED), session=session)
+
+    def _own(self, *kinds: str) -> dict[str, object]:
+        return {"_id.policy": self._receipts.policy, "kind": {"$in": kinds}}
 
 
 def _hashed(key: str, text: str) -> str:
@@ -293,7 +312,7 @@ ARCHIVES, STAYED = ("archived", "online"), "stayed"
 
 
 class BucketNames(NamedTuple):
-    """The `id_names` of buckets that go or are rewritten, and of the latter, each once."""
+    """Digests of the `_id`s of buckets that go or are rewritten, and of the latter, each once."""
 
     all: Set[int] = frozenset()
     rewritten: Set[int] = frozenset()
@@ -301,11 +320,17 @@ class BucketNames(NamedTuple):
     @classmethod
     def of(cls, batch: Batch, found: Selected) -> BucketNames:
         """Returns the names of those that were found in a batch."""
-        names = id_names(batch)
-        return cls(set(names[found.affected].tolist()), set(names[found.rewritten].tolist()))
+        places = found.affected, found.rewritten
+        return cls(*({_name(batch.main.raw_id(i)) for i in some.tolist()} for some in places))
 
     def __or__(self, other: BucketNames) -> BucketNames:
         return BucketNames(self.all | other.all, self.rewritten | other.rewritten)
+
+
+def _name(raw_id: bytes) -> int:
+    """Returns 8 bytes that are equal for `_id`s that MongoDB takes for the same, in any process."""
+    digest = hashlib.blake2b(same_id(raw_id), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 @dataclass(frozen=True)
@@ -349,6 +374,7 @@ class ErasureWork:
         if place in ARCHIVES:
             counts[STAYED] = len(found.rewritten)
         self.erasures.count(counts, session)
+        self.erasures.note(new, session)
         return new
 
     def count(self, **counts: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Generic, NamedTuple, TypeVar
 
@@ -35,10 +36,12 @@ from bucketwise.archivers.format.writing import (
     Written,
     check_file,
     check_readable,
+    damage_at,
     decoding,
     fetch,
     thawable,
 )
+from bucketwise.archivers.stores.base import Cold
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
 from bucketwise.buckets.decoding.decode import BucketSet
@@ -331,6 +334,16 @@ class OfflineArchive(ArchivedCommits):
         section = _files(manifest, number)
         for file in (*section.parts, section.buckets_file):
             check_file(self.store, file)
+
+    def damage_unread(self, manifest: Manifest) -> Iterator[DamagedError]:
+        """Yields an error for each file of a commit that is missing, or not what was put there, as far as the
+        store tells of those that have to be thawed."""
+        for file in manifest.files:
+            try:
+                with damage_at(f"{self.store.url}/{file.key}"), suppress(Cold):
+                    self.store.check(file.key, file.bytes, file.sha256)
+            except DamagedError as error:
+                yield error
 
     def check_readable(self, manifest: Manifest, number: int) -> None:
         """Raises DamagedError where a file of a section can't be read as it was put there, from a copy of the

@@ -38,10 +38,10 @@ class Instants:
 
 
 def reach_of(gaps: Mapping[str, int], filling: Filling) -> tuple[timedelta, timedelta]:
-    """Returns how far before and behind a grid readings matter."""
+    """Returns how far before and behind a grid readings matter. Which rows there are does not depend on what
+    fills them: a series has some once it was read before the grid."""
     longest = timedelta(milliseconds=max(gaps.values(), default=0))
-    before = longest if filling.looks_around else timedelta(0)
-    return before, longest if filling.looks_ahead else timedelta(0)
+    return longest, longest if filling.looks_ahead else timedelta(0)
 
 
 class GriddedReadings:

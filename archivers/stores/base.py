@@ -282,13 +282,6 @@ def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], 
     return is_conditional
 
 
-def probe_class(store: ObjectStore, storage_class: str) -> None:
-    """Writes an object with this storage class, and deletes it. Raises StoreError."""
-    key = f"{PROBE_PREFIX}{uuid4().hex}"
-    store.put_bytes(key, b"bucketwise probe", storage_class=storage_class)
-    store.delete([key])
-
-
 class PlainStore:
     """A base for stores that keep each object once, and take files as they are."""
 

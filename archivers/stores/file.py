@@ -281,8 +281,8 @@ def _link(temporary: Path, target: Path) -> bool:
     try:
         target.hardlink_to(temporary)
     except OSError as error:
-        if target.exists():
-            return False
+        if target.exists():  # ours, where the reply of a network was lost
+            return target.samefile(temporary)
         if error.errno not in _NO_LINKS:
             raise
         temporary.replace(target)  # the probe has found that this file system has no links

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from boto3.session import Session
@@ -19,6 +19,7 @@ from bucketwise.archivers.stores.base import (
     AlreadyExists,
     Cold,
     Corrupt,
+    Denied,
     NotFound,
     ObjectStore,
     OlderVersions,
@@ -34,7 +35,7 @@ from bucketwise.archivers.stores.base import (
     checked_key,
     probe_store,
 )
-from bucketwise.archivers.stores.classes import Standing, Tier
+from bucketwise.archivers.stores.classes import LifecycleRule, Standing, Tier
 from bucketwise.archivers.stores.s3_errors import (
     FAILURES,
     THAW,
@@ -215,14 +216,11 @@ class S3Store(PlainStore):
         kept = self._sum_of(key, before, sha256)
         if before.get("StorageClass", "STANDARD") == storage_class:
             return False
-        if not _standing(before).is_readable:
-            raise Cold("move", place, f"it is in {before['StorageClass']}", THAW)
-        where = self._where(key)
-        options: dict[str, Any] = {"StorageClass": storage_class, "ChecksumAlgorithm": "SHA256"}
+        if not (standing := _standing(before)).is_readable:
+            raise Cold("move", place, f"it is in {standing.storage_class}", THAW)
+        where, options = self._where(key), self._locks_of(key, before)
+        options |= {"StorageClass": storage_class, "ChecksumAlgorithm": "SHA256"}
         options["CopySourceIfMatch"] = before["ETag"]
-        until = before.get("ObjectLockRetainUntilDate")
-        if until is not None and until > datetime.now(UTC):  # S3 takes no lock that has ended
-            options |= {name: before[name] for name in ("ObjectLockMode", "ObjectLockRetainUntilDate")}
         try:
             self._client.copy_object(**where, CopySource=where, **options)
         except FAILURES as error:
@@ -235,6 +233,40 @@ class S3Store(PlainStore):
             what = f"the server has left it in {after.get('StorageClass', 'STANDARD')}"
             raise StoreError("move", place, what, "Leave out the storage classes that this server ignores.")
         return True
+
+    def _locks_of(self, key: str, told: dict[str, Any]) -> dict[str, Any]:
+        """Returns the lock and the legal hold of an object, for its copy. What S3 has not told is asked for
+        where files are locked: it does not tell those who lack the right to see it."""
+        options: dict[str, Any] = {}
+        if self._lock is not None and "ObjectLockMode" not in told:
+            found = self._asked(key, "Retention")
+            told = {**told, **{f"ObjectLock{name}": it for name, it in found.items()}}
+        if self._lock is not None and "ObjectLockLegalHoldStatus" not in told:
+            told = {**told, "ObjectLockLegalHoldStatus": self._asked(key, "LegalHold").get("Status")}
+        until = told.get("ObjectLockRetainUntilDate")
+        if until is not None and until > datetime.now(UTC):  # S3 takes no lock that has ended
+            options |= {name: told[name] for name in ("ObjectLockMode", "ObjectLockRetainUntilDate")}
+        if told.get("ObjectLockLegalHoldStatus") == "ON":
+            options["ObjectLockLegalHoldStatus"] = "ON"
+        return options
+
+    def _asked(self, key: str, what: Literal["Retention", "LegalHold"]) -> dict[str, Any]:
+        """Returns the retention or the legal hold of an object; empty where it has none. Raises Denied."""
+        ask = {
+            "Retention": self._client.get_object_retention,
+            "LegalHold": self._client.get_object_legal_hold,
+        }
+        try:
+            found: dict[str, Any] = ask[what](**self._where(key)).get(what, {})
+        except FAILURES as error:
+            if http_status(error) in (400, 404, 501):  # the object, the bucket or the server has none
+                return {}
+            failed = self._error("move", key, error)
+            if isinstance(failed, Denied):
+                why = "its lock can't be seen, and would be lost"
+                raise Denied("move", failed.place, why, f"Grant s3:GetObject{what}.") from error
+            raise failed from error
+        return found
 
     def _told(self, key: str) -> dict[str, Any]:
         try:
@@ -270,15 +302,27 @@ class S3Store(PlainStore):
         """Returns how an object lies, by one request."""
         return _standing(self._told(key))
 
-    def thaw(self, key: str, days: int, tier: Tier) -> None:
-        """Asks for an object to be readable for so many days, unless that is under way."""
-        request: dict[str, Any] = {"Days": days, "GlacierJobParameters": {"Tier": tier.capitalize()}}
+    def thaw(self, key: str, days: int | None, tier: Tier) -> None:
+        """Asks for an object to be readable for so many days, or for good, unless that is under way."""
+        request: dict[str, Any] = {"GlacierJobParameters": {"Tier": tier.capitalize()}}
+        request |= {} if days is None else {"Days": days}
         try:
             self._client.restore_object(**self._where(key), RestoreRequest=request)
         except FAILURES as error:
             if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") == _UNDER_WAY:
                 return
             raise self._error("thaw", key, error) from error
+
+    def lifecycle(self) -> Sequence[LifecycleRule]:
+        """Returns what the bucket's lifecycle rules do to objects below the prefix. A rule for tags is none
+        for ours."""
+        try:
+            found = self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket)
+        except FAILURES as error:
+            if http_status(error) in (400, 404, 405, 501):  # without rules, or a server that has none
+                return ()
+            raise self._error("ask for the lifecycle rules of", "", error) from error
+        return [it for rule in found["Rules"] for it in _lifecycle_rules(rule, self._prefix)]
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""
@@ -417,9 +461,27 @@ class S3Store(PlainStore):
 
 def _standing(told: dict[str, Any]) -> Standing:
     """Returns how an object lies, by what the server tells of it."""
-    named, thawed = told.get("StorageClass", "STANDARD"), told.get("Restore", "")
+    named, tier, thawed = (
+        told.get("StorageClass", "STANDARD"),
+        told.get("ArchiveStatus"),
+        told.get("Restore", ""),
+    )
     is_thawing = 'ongoing-request="true"' in thawed
+    if tier is not None:  # of INTELLIGENT_TIERING: it is gone once the object can be read
+        return Standing(tier, is_readable=False, is_thawing=is_thawing)
     return Standing(named, named not in COLD or bool(thawed and not is_thawing), is_thawing)
+
+
+def _lifecycle_rules(rule: dict[str, Any], prefix: str) -> Iterator[LifecycleRule]:
+    """Yields what a rule of the bucket does to objects below a prefix; not to older versions of them."""
+    given = rule.get("Filter", {})
+    where = given.get("And", given)
+    named = where.get("Prefix", rule.get("Prefix", ""))
+    is_near = named.startswith(prefix) or prefix.startswith(named)
+    if rule["Status"] == "Enabled" and is_near and not (where.get("Tag") or where.get("Tags")):
+        goes = [None] if rule.get("Expiration", {}).keys() & {"Days", "Date"} else []
+        for there in (*goes, *(it["StorageClass"] for it in rule.get("Transitions", ()))):
+            yield LifecycleRule(rule.get("ID", "without a name"), named[len(prefix) :], there)
 
 
 def _in_base64(sha256: str) -> str:

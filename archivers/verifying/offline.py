@@ -390,11 +390,10 @@ class _Verifier:
 
     def _note_cold(self, manifest: Manifest) -> None:
         """Has the store tell whether it has the files of a commit that can't be read now as they were put
-        there."""
-        try:
-            self.archive.check_stored(manifest)
-        except DamagedError as error:
-            self.report.add(error)
+        there: of a part without a checksum that it could tell, the size."""
+        faults = list(self.archive.damage_unread(manifest))
+        self.report.add(*faults)
+        if faults:
             return
         drilled = (self.context.receipts.get(manifest.commit) or {}).get("drilled")
         proven = max(it for it in (manifest.created, drilled) if it is not None)

@@ -68,10 +68,13 @@ CHECKED = (
         "store",
         (
             "error",
+            "warning",
             "ok",
         ),
     ),
     Code("store-absent", ("error",)),
+    Code("storage-class", ("warning", "ok")),
+    Code("lifecycle", ("error", "warning", "ok")),
     Code("copy-unfilled", ("error", "warning")),
     Code("copy-behind", ("error",)),
     Code("copy-removed", ("warning",)),

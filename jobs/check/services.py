@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pymongo.database import Database
 
-from bucketwise.archivers.stores.base import ObjectStore, StoreError, probe_class
+from bucketwise.archivers.classes.schedule import Place, placed
+from bucketwise.archivers.records.receipts import FIRST
+from bucketwise.archivers.stores.base import ObjectStore, StoreError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.check.classes import check_classes
+from bucketwise.jobs.core.job import Severity
 from bucketwise.jobs.core.turn import Finding
 
 Document = dict[str, Any]
@@ -39,18 +44,26 @@ def check_server(database: Database[Document]) -> list[Finding]:
     return findings
 
 
-def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list[Finding]:
-    """Tries on small objects of its own whether the store can be written, read, listed and cleaned, and has
-    these storage classes. Returns what fails."""
+def check_stores(store: ObjectStore, policies: Sequence[Policy]) -> Iterator[Finding]:
+    """Tries on small objects of its own whether the store and its copies can be written, read, listed and
+    cleaned, and have the storage classes of these policies. Yields what they do, and what fails."""
+    for places in zip(*(placed(store, it.archive if it.has_parts else None) for it in policies), strict=True):
+        yield from _check_store(places, policies)
+
+
+def _check_store(places: Sequence[Place], policies: Sequence[Policy]) -> Iterator[Finding]:
+    name, store, *_ = places[0]
+    named = "" if name == FIRST else f"{name}: "
     try:
         is_conditional = store.probe()
-        for named in storage_classes:
-            probe_class(store, named)
+        found = [*check_classes(places, policies), *_versions(store)]
     except StoreError as error:
-        return [Finding("store", None, store.url, "error", str(error))]
+        severity: Severity = "error" if places[0].required else "warning"
+        yield Finding("store", None, store.url, severity, f"{named}{error}")
+        return
     extra = "" if is_conditional else "; it ignores conditional writes, on which bucketwise does not rely"
-    works = Finding("store", None, store.url, "ok", f"write, read, list and delete work{extra}")
-    return [works, *_versions(store)]
+    yield Finding("store", None, store.url, "ok", f"{named}write, read, list and delete work{extra}")
+    yield from found
 
 
 def _versions(store: ObjectStore) -> Iterator[Finding]:

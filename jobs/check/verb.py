@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,6 +15,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from rich.text import Text
 
+from bucketwise.archivers.classes.schedule import places_of
 from bucketwise.archivers.context import ArchiveContext, Connections, offline_archive
 from bucketwise.archivers.preconditions import OF_CHECKS, problems
 from bucketwise.archivers.stores.base import StoreError
@@ -24,7 +25,8 @@ from bucketwise.buckets.fields.times import FIRST_MS, as_ms
 from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.check.checks import CHECKED, check_policy
-from bucketwise.jobs.check.services import check_server, check_store
+from bucketwise.jobs.check.classes import billed_longer
+from bucketwise.jobs.check.services import check_server, check_stores
 from bucketwise.jobs.copy import copy_findings
 from bucketwise.jobs.core import clock, lease
 from bucketwise.jobs.core.call import Call
@@ -150,7 +152,7 @@ def check(call: Call, verbose: Verbose = False) -> Report:
             reason = failure_of(error, call.hosts).message
             general = [finding_body(Finding("server-unreachable", None, call.hosts, "error", reason))]
     if call.store is not None:
-        general += [finding_body(it) for it in check_store(call.store, _storage_classes(policies))]
+        general += [finding_body(it) for it in check_stores(call.store, policies)]
     findings = [*general, *(it for result in results for it in result.body.get("findings", []))]
     failed = any(it["severity"] == "error" for it in general)
     return Report(
@@ -169,12 +171,6 @@ def check_closing(findings: Sequence[Mapping[str, Any]]) -> Text:
     told = "A run would not work, or put data at risk" if counts["error"] else "A run would work"
     odd = f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}"
     return Text(f"{told}: {counted(len(findings), 'finding')}, {odd}")
-
-
-def _storage_classes(policies: Iterable[Policy]) -> list[str]:
-    """Those that parts are to have."""
-    named = (it.archive.storage_class for it in policies if it.archive is not None)
-    return sorted({it for it in named if it is not None})
 
 
 def _clock(database: Database[dict[str, Any]]) -> Finding:
@@ -204,6 +200,7 @@ def _check(turn: Turn) -> StepResult:
     found = [*paused, *lag_findings(turn), *unfollowed(turn), *early, *checked.findings, *since]
     if withheld.isdisjoint(OWN_COLLECTIONS):
         found += copy_findings(None, turn)
+    found += billed_longer(turn.policy, places_of(context))
     done = findings_result(found, FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return StepResult({**done.body, "fit": fit}, done.exit_code)

@@ -44,6 +44,7 @@ class Metrics:
             "bytes": self._counter("archived_bytes", "Bytes written to the archive"),
             "deleted": self._counter("deleted_buckets", "Buckets deleted after a verified copy"),
         }
+        self._repaired = self._counter("repaired_objects", "Objects put back from a copy of the store")
         self._requests = self._counter("store_requests", "Requests to the store", "operation")
         self._retries = self._counter("store_retries", "Requests to the store that were retries")
         self._last_seconds = self._gauge("last_step_seconds", "Time that a step took last", "step")
@@ -81,6 +82,8 @@ class Metrics:
         done = {step: body for step, body in bodies.items() if body}
         for step, body in done.items():
             self._record_step(policy, step, body)
+        if policy:
+            self._repaired.labels(policy).inc(sum(body.get("repaired", 0) for body in done.values()))
         if broken := [body["quarantined"] for body in done.values() if "quarantined" in body]:
             self._quarantined.labels(policy).set(max(broken))
         self._record_measures(policy, result.measures)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -13,16 +13,18 @@ from pymongo.database import Database
 from rich.console import RenderableType
 from rich.text import Text
 
+from bucketwise.archivers.classes.thawing import ThawOptions
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.records.pins import COLLECTION as PINS
-from bucketwise.archivers.restoring.options import Mode, RestoreOptions, VersionHandling
+from bucketwise.archivers.restoring.options import Mode, RestoreOptions, VersionHandling, check_request
 from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.models import model_of
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import parse_duration
+from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.connect import Document
 from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
@@ -30,6 +32,7 @@ from bucketwise.jobs.core.known_series import require_known_series
 from bucketwise.jobs.core.ranges import parse_range
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import interruptible
+from bucketwise.jobs.core.thaws import NO_THAW, Thawing, thaw_and_wait, thaw_body
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted, sums
@@ -100,6 +103,7 @@ def restore(
     keep_for: KeepFor = None,
     skip_damaged: SkipDamaged = False,
     dry_run: DryRun = False,
+    thawing: Thawing = NO_THAW,
 ) -> Report:
     """Bring archived buckets back.
 
@@ -107,34 +111,60 @@ def restore(
     with its overflow. Of several versions of a bucket, the later one's slots or samples are laid over the
     earlier one's, unless --versions says otherwise. Documents that are in the target already and equal stay;
     what the archive does not hold is never written over. Restored into the policy's own collection, buckets
-    are pinned: no run archives or deletes them until --keep-for is over, or until `bucketwise unpin`.
+    are pinned: no run archives or deletes them until --keep-for is over, or until `bucketwise unpin`. With
+    --thaw, parts in a cold storage class are asked for first, and the restore begins once S3 gives them.
     """
     asked = parse_range(since, until)
     wanted = parse_series(series)
     policy = one_policy(call)
     if to is None and not dry_run:
         raise UsageError("restore needs --to COLLECTION, or --dry-run to count what it would restore")
-    within = asked.of([policy], call.now)
-    target = to or f"{policy.collection}_restored"
-    pinned_until = None if keep_for is None else _pinned_until(call, policy, target, keep_for)
+    if thawing.thaw and (since is None or until is None or dry_run):
+        raise UsageError(
+            "restore --thaw takes --since and --until, and no --dry-run: S3 charges for each part that is "
+            "thawed"
+        )
+    within = asked.of([policy], call.now)(policy)
     how = VersionHandling(versions, versions_to)
-    step = restore_step(
-        RestoreOptions(target, within(policy), wanted, how, pinned_until, skip_damaged, dry_run)
-    )
-    with call.database() as database:
-        results = _refused(call, database, policy, wanted)
-        if not results:
-            if not dry_run:
-                _confirm(call, database, target)
-            options = RunOptions(within, dry_run=dry_run)
-            results = Runner.of(call, database, [step], options).run_all([policy])
+    target = to or f"{policy.collection}_restored"
+    options = RestoreOptions(target, within, wanted, how, None, skip_damaged, dry_run)
+    results = _perform(call, policy, options, keep_for, thawing)
     if dry_run:
         return Report(call.command, call.now, results, list(_preview_lines(results)))
     return Report(call.command, call.now, results, restore_tables(results))
 
 
-def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetime | None:
-    """Returns until when restored buckets are pinned; None: until they are released. Raises UsageError."""
+def _perform(
+    call: Call, policy: Policy, options: RestoreOptions, keep_for: str | None, thawing: Thawing
+) -> list[Result]:
+    """Restores. What comes before takes no lease, so that runs go on meanwhile, and is not recorded: the
+    ledger names no series."""
+    longest, pinned = thawing.longest(), _pinned(options, call.now, policy, keep_for)
+    running = RunOptions(lambda _: options.within, dry_run=True)
+    with call.database() as database:
+        if not options.dry_run:
+            _confirm(call, database, options.to)
+        before = Runner.of(call, database, [known_step(options.series)], running)
+        if thawing.thaw:
+            before.steps = [*before.steps, wait_step(pinned, thawing, longest, before.progress.wait)]
+        results = before.run_all([policy]) if options.series or thawing.thaw else []
+        if any(it.error for it in results):
+            return results
+        if thawing.thaw and not call.is_now_given:  # it may be a day later
+            call.now = clock.current()
+            pinned = _pinned(options, call.now, policy, keep_for)
+        told = {} if not results else results[0].body
+        running = replace(running, dry_run=options.dry_run)
+        results = Runner.of(call, database, [restore_step(pinned)], running).run_all([policy])
+        results[0].body |= told
+    return results
+
+
+def _pinned(options: RestoreOptions, now: datetime, policy: Policy, keep_for: str | None) -> RestoreOptions:
+    """Returns the options with the time until which restored buckets are pinned. Raises UsageError."""
+    to = options.to
+    if keep_for is None:
+        return options
     if to != policy.collection:
         raise UsageError(
             f"--keep-for {keep_for}: only what is restored into the policy's own collection is pinned, and "
@@ -147,7 +177,7 @@ def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetim
         )
     try:
         span = parse_duration(keep_for)
-        return None if span is None else call.now + span
+        return replace(options, pinned_until=None if span is None else now + span)
     except InvalidValueError as error:
         raise UsageError(f"--keep-for {keep_for}: {error}; {error.fault.remedy}") from None
     except OverflowError:
@@ -168,17 +198,6 @@ def _confirm(call: Call, database: Database[Document], to: str) -> None:
         raise UsageError("not confirmed; nothing was restored")
 
 
-def _refused(
-    call: Call, database: Database[Document], policy: Policy, series: dict[str, str]
-) -> list[Result]:
-    """Returns the result that refuses a series which the policy does not know; none where it is known. This
-    is asked before a run is recorded: the ledger names no series."""
-    if not series:
-        return []
-    asked = Runner.of(call, database, [known_step(series)], RunOptions(dry_run=True)).run_all([policy])
-    return [it for it in asked if it.error]
-
-
 def known_step(series: Selector) -> Step:
     """Returns the step that refuses a series that the policy does not know."""
 
@@ -187,6 +206,23 @@ def known_step(series: Selector) -> Step:
         return StepResult({})
 
     return Step("restore", do)
+
+
+def wait_step(
+    options: RestoreOptions,
+    thawing: Thawing,
+    longest: timedelta | None,
+    tell: Callable[[str | None], None],
+) -> Step:
+    """Returns the step that has S3 thaw what a restore will read, and waits for it; the range is that of the
+    turn. What the restore would refuse is refused before."""
+
+    def do(turn: Turn) -> StepResult:
+        check_request(turn.context, options)
+        wanted = ThawOptions(turn.within, thawing.days, thawing.tier.value, options.series)
+        return StepResult(thaw_body(thaw_and_wait(turn.context, wanted, longest, tell), wanted))
+
+    return Step("thaw", do, preconditions=OF_READERS)
 
 
 def restore_step(options: RestoreOptions) -> Step:
@@ -254,6 +290,7 @@ JOB = Job(
         "bucketwise restore -p ticks --to ticks_back --versions all --versions-to ticks_older",
         "bucketwise restore -p ticks --to ticks_back --skip-damaged --json",
         "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --dry-run",
+        "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back --thaw --wait 12h",
     ),
     title="Restore",
     columns=("to", "buckets", "readings", "overflow", "versions", "pinned", "pinned_until"),

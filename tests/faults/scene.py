@@ -15,12 +15,13 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import WriteConcern
 from pymongo.database import Database
 
+from bucketwise.archivers.stores import open_store
 from bucketwise.config.load import load
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
 from tests import clouds
 from tests.conftest import ACCESS_KEY, SECRET_KEY
-from tests.faults.truth import Toll, Truth, files_of
+from tests.faults.truth import Opened, Toll, Truth, files_of
 from tests.jobs.command import CommandLine, Meddle, Ran
 
 Document = dict[str, Any]
@@ -93,7 +94,10 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.write_config()
-        self.truth = Truth(self.database, self.policy, files_of(self.store))
+        files = files_of(self.store)
+        if (settings := load(self.config, environ={}).store) and settings.encryption_key:
+            files = Opened(files, open_store(settings))
+        self.truth = Truth(self.database, self.policy, files)
 
     def write_config(self, uri: str | None = None, endpoint_url: str | None = None) -> None:
         """Other addresses: those of proxies."""
@@ -102,7 +106,7 @@ class Scene:
         endpoint += f'region = "{self.store.region}"\n' if self.store.region else ""
         self.config.write_text(
             f'[mongodb]\nuri = "{uri or self.uri}"\ndatabase = "{self.database.name}"\n'
-            f'[store]\nurl = "{self.store.url}"\n{endpoint}{self.text}'
+            f'[store]\nurl = "{self.store.url}"\n{endpoint}{self.text.replace("FOLDER", str(self.folder))}'
         )
 
     @property

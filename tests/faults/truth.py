@@ -23,6 +23,8 @@ import pyarrow.parquet as pq
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
+from bucketwise.archivers.format import parquet
+from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
 from tests.buckets import oracle
@@ -88,6 +90,28 @@ class Bucket:
 
     def remove(self, name: str) -> None:
         s3_client(self.endpoint_url).delete_object(Bucket=self.name, Key=f"{self.prefix}/{name}")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The objects of an encrypted store in the clear: the key is asked of the suite, and all else is as it
+    lies there."""
+
+    files: Files
+    store: ObjectStore
+
+    def names(self) -> list[str]:
+        return self.files.names()
+
+    def read(self, name: str) -> bytes:
+        data = self.files.read(name)
+        if name.startswith(".tmp/"):
+            return data
+        if data.startswith(b"PARE"):
+            clear = io.BytesIO()
+            pq.write_table(parquet.opened(data, self.store.file_keys(name)).read(), clear)
+            return clear.getvalue()
+        return self.store.get_bytes(name) if data.startswith(b"BWE1") else data
 
 
 def files_of(store: Store) -> Files:

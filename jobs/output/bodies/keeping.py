@@ -39,6 +39,7 @@ class Restore(TypedDict):
     missing: NotRequired[list[Any]]
     bytes: NotRequired[int]
     commits: NotRequired[Any]
+    thaw: NotRequired[Thaw]
 
 
 class Unpin(TypedDict):

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from unittest.mock import patch
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from bucketwise.archivers.reading import gridded
 from bucketwise.archivers.reading.formats import Format, write
-from bucketwise.archivers.reading.gridded import GriddedReadings, Instants
+from bucketwise.archivers.reading.gridded import GriddedReadings, Instants, reach_of
 from bucketwise.buckets.packing import Rows
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
@@ -156,3 +157,8 @@ def test_formats_have_the_mark(found: list[Plain], fill: Fill) -> None:
     assert [json.loads(line)["filled"] for line in lines] == [it[2] for it in wanted]
     table = pq.read_table(texts[Format.parquet])
     assert table["filled"].to_pylist() == [it[2] for it in wanted]
+
+
+def test_the_same_rows_are_there_whatever_fills_them() -> None:
+    """What was read before a grid tells which series are known when it begins."""
+    assert {reach_of(GAPS, it)[0] for it in FILLINGS.values()} == {timedelta(milliseconds=30)}

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import uuid
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 from pymongo.database import Database
 
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import Denied
 from bucketwise.config.tables import ObjectLock, Store
-from bucketwise.jobs.check.services import check_store
+from bucketwise.jobs.check.services import check_stores
 from tests.archivers.builders import LATER, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.rewriting.test_compacting import often
@@ -89,7 +92,7 @@ def test_what_is_dropped_stays_as_a_locked_version(database: Database[Document],
 
 def test_check_says_what_it_means(moto_store: Store, file_store: Store) -> None:
     def told(settings: Store) -> list[tuple[str, str]]:
-        return [(it.code, it.severity) for it in check_store(open_store(settings))[1:]]
+        return [(it.code, it.severity) for it in [*check_stores(open_store(settings), [slots().policy])][1:]]
 
     assert told(file_store) == told(moto_store) == []
     assert told(locking(moto_store, "governance")) == [("object-lock", "ok")]
@@ -123,3 +126,43 @@ def test_what_moves_to_another_class_stays_locked_until_the_same_time(moto_store
         head = client.head_object(Bucket=bucket, Key=f"archive/{key}")
         assert head["StorageClass"] == "GLACIER"
         assert (head.get("ObjectLockMode"), head.get("ObjectLockRetainUntilDate")) == kept
+
+
+def _held(settings: Store) -> tuple[Any, dict[str, str]]:
+    """The store, and where a part lies in it that is locked and under a legal hold."""
+    where = {"Bucket": settings.url.removeprefix("s3://").partition("/")[0], "Key": "archive/held"}
+    lock = {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": datetime(2099, 1, 1, tzinfo=UTC)}
+    s3_client(str(settings.endpoint_url)).put_object(
+        **where, Body=b"part", ChecksumAlgorithm="SHA256", ObjectLockLegalHoldStatus="ON", **lock
+    )
+    store: Any = open_store(settings).inner
+    store._client.meta.events.register(
+        "before-call.s3.CopyObject",
+        lambda params, **_: params["headers"].update({"x-amz-sdk-checksum-algorithm": "SHA256"}),
+    )
+    return store, where
+
+
+def test_a_legal_hold_goes_with_what_moves(moto_store: Store) -> None:
+    settings = locking(moto_store, "governance")
+    store, where = _held(settings)
+    assert store.move("held", 4, hashlib.sha256(b"part").hexdigest(), "GLACIER")
+    head = s3_client(str(settings.endpoint_url)).head_object(**where)
+    assert (head["StorageClass"], head["ObjectLockLegalHoldStatus"]) == ("GLACIER", "ON")
+
+
+@pytest.mark.parametrize("right", ["Retention", "LegalHold"])
+def test_what_has_a_lock_that_can_not_be_seen_does_not_move(moto_store: Store, right: str) -> None:
+    """S3 tells a lock to those alone who have the right to see it."""
+    settings = locking(moto_store, "governance")
+    store, where = _held(settings)
+    events, refusal = store._client.meta.events, b"<Error><Code>AccessDenied</Code></Error>"
+    hidden = {"Retention": "ObjectLockMode", "LegalHold": "ObjectLockLegalHoldStatus"}[right]
+    events.register("after-call.s3.HeadObject", lambda parsed, **_: parsed.pop(hidden, None))
+    events.register(
+        f"before-send.s3.GetObject{right}",
+        lambda request, **_: AWSResponse(request.url, 403, {}, SimpleNamespace(stream=lambda: [refusal])),
+    )
+    with pytest.raises(Denied, match=f"would be lost. Grant s3:GetObject{right}"):
+        store.move("held", 4, hashlib.sha256(b"part").hexdigest(), "GLACIER")
+    assert s3_client(str(settings.endpoint_url)).head_object(**where).get("StorageClass") is None

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from bucketwise.archivers.erasing.erasure import Erasures
+from bucketwise.archivers.erasing.kind import ErasureReport
 from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.stores import file
 from bucketwise.buckets.fields.times import TimeRange
@@ -163,14 +164,14 @@ def test_it_dies_at_each_step(
     world = world_of(prepared, case)
     standing = Standing(world.cycle)
 
-    def erase(steps: Steps) -> None:
+    def erase(steps: Steps) -> ErasureReport:
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, steps)
             store = DyingStore(world.cycle.store, steps)
-            world.cycle.erase(series, check=partial(steps.step, "check"), store=store)
+            return world.cycle.erase(series, check=partial(steps.step, "check"), store=store)
 
     whole = Steps(5000)
-    erase(whole)
+    once = erase(whole).counts["buckets"]
     assert held(world) == expected
     turn = list(SERIES).index(name)
     for it in deaths(whole.passed, turn, of=3, few_steps=few_steps):
@@ -180,6 +181,7 @@ def test_it_dies_at_each_step(
         assert set(expected) <= set(held(world))
         report = world.cycle.erase(series)
         assert not report.is_found
+        assert report.counts["buckets"] <= once
         assert held(world) == expected
         world.cycle.run(LATER + HOUR)
         assert held(world) == expected

@@ -14,7 +14,8 @@ from pyiceberg.table import StaticTable
 from bucketwise.archivers.format.names import checkpoint_key
 from bucketwise.archivers.stores import open_store
 from tests.conftest import ACCESS_KEY, REGION, SECRET_KEY
-from tests.faults.crashes import remodelled
+from tests.faults.crashes import elsewhere, remodelled
+from tests.faults.crashes.elsewhere import COPY, GLACIER, KEY, MOVES, THAW
 from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, START, Scene
 from tests.faults.truth import Unit
 
@@ -282,7 +283,9 @@ class Job:
     after: Callable[[Scene], None] = field(default=lambda _scene: None)  # the application, before recovery
     code: int = 0  # where nothing goes wrong
     recover: tuple[str, ...] = ()  # a command, before the runs that recover
+    halts: bool = False  # runs do, until that command
     recovered: Callable[[Scene], None] = field(default=lambda _scene: None)  # after that command
+    finished: Callable[[Scene], None] = field(default=lambda _scene: None)  # once clean runs have finished
     abandons: bool = False  # what writes left unfinished is old enough to go
 
     def given(self, scene: Scene) -> dict[str, Any]:
@@ -377,5 +380,43 @@ JOBS = {
         restored,
         recover=("unpin", "--yes"),
     ),
+    "copied": Job(COPY + _OFFLINE, ARCHIVE, elsewhere.beside_a_copy, finished=elsewhere.like_its_copy),
+    "encrypted": Job(
+        KEY + COPY + _OFFLINE, ARCHIVE, elsewhere.beside_a_copy, finished=elsewhere.like_its_copy
+    ),
+    "filled": Job(
+        COPY + _OFFLINE,
+        ("copy",),
+        elsewhere.without_its_copy,
+        recover=("copy",),
+        halts=True,
+        finished=elsewhere.like_its_copy,
+    ),
+    "repaired": Job(
+        COPY + _OFFLINE, ("repair",), elsewhere.damaged, recover=("repair",), finished=elsewhere.like_its_copy
+    ),
+    "repaired and encrypted": Job(
+        KEY + COPY + _OFFLINE,
+        ("repair",),
+        elsewhere.damaged,
+        recover=("repair",),
+        finished=elsewhere.like_its_copy,
+    ),
+    "looked after": Job(
+        COPY + _OFFLINE,
+        ("run",),
+        elsewhere.damaged,
+        code=3,
+        recovered=elsewhere.run_again,
+        finished=elsewhere.like_its_copy,
+    ),
+    "moved": Job(
+        _OFFLINE + MOVES,
+        ("run",),
+        elsewhere.due_for_another_class,
+        "moto",
+        finished=elsewhere.in_the_other_class,
+    ),
+    "thawed": Job(_OFFLINE + GLACIER, THAW, elsewhere.cold, "moto", None, elsewhere.thawed, 3, recover=THAW),
     "unpin": Job(_OFFLINE, ("unpin", "--yes"), pinned, recover=("unpin", "--yes")),
 }

@@ -73,6 +73,8 @@ _PURPOSES = {
     "update bucketwise_receipts erased": "erased files counted",
     "update bucketwise_runs ": "entries joined",
     "find bucketwise_runs ": "entries compared",
+    "update bucketwise_receipts classes": "schedule of moves",
+    "update bucketwise_receipts stored": "move of parts",
     "update bucketwise_progress summaries": "tombstones of summaries",
     "update bucketwise_progress ended": "noted end",
 }
@@ -337,12 +339,14 @@ def _detail(collection: str, command: Document) -> str:
         return "died"
     if collection == "bucketwise_runs" and change == {"$unset": {"open": ""}}:
         return "closed"
+    if collection == "bucketwise_receipts" and isinstance(change, list):
+        return "next moves"
     if collection == "bucketwise_receipts" and change:
         state = change.get("$set", {}).get("state", "")
         kind = change.get("$set", {}).get("kind")
         if "checkpoint" in change.get("$set", {}):
             return "checkpoint"
-        if kind in ("owner", "store", "begun"):
+        if kind in ("owner", "store", "begun", "copy", "classes"):
             return str(kind)
         if "lineage.done" in change.get("$set", {}):
             return "lineage"
@@ -368,6 +372,10 @@ def _detail(collection: str, command: Document) -> str:
             return "lifted" if "lifted" in change["$set"]["tombstone"] else "tombstone"
         if "ended" in change.get("$set", {}):
             return "ended"
+        if "stored" in change.get("$set", {}):
+            return "stored"
+        if "next_move" in {**change.get("$set", {}), **change.get("$unset", {})} and not state:
+            return "next move"
         if "expired" in change.get("$inc", {}):
             return "expired"
         return str(state or ("pull" if "$pullAll" in change else "deleted"))
@@ -405,6 +413,8 @@ def kind_of(key: str) -> str:
             return kind
     if "bucketwise.json" in key:
         return "marker"
+    if "keyring.json" in key:
+        return "keyring"
     return "lineage" if "lineage" in parts else "owner" if "owner.json" in key else "other"
 
 

@@ -118,6 +118,13 @@ _QUARANTINE, _TARGETS = (
     "bucketwise.rollups.summaries.targets:",
 )
 _FILES, _OBJECTS = "bucketwise.archivers.stores.file:", "bucketwise.archivers.stores.s3:S3Store."
+_COPIED, _REPAIRED = ("copied", "encrypted"), ("repaired", "repaired and encrypted")
+_JOURNAL = "bucketwise.archivers.records.changes:StoreJournal."
+_ENCRYPTED = "bucketwise.archivers.stores.encrypted:EncryptedStore."
+_REPAIR, _MOVER = (
+    "bucketwise.archivers.copying.repairing:Repair.",
+    "bucketwise.archivers.classes.moving:Mover.",
+)
 
 STEPS = (
     # Every job
@@ -1042,4 +1049,63 @@ STEPS = (
         ("unpin",),
     ),
     Step("unpin committed", "mongo commit unpin", "bucketwise.jobs.restore.unpin:release_pins", ("unpin",)),
+    # Copies of the store, and what is encrypted
+    Step("change of copies written down", "mongo insert bucketwise_receipts", _JOURNAL + "begin", _COPIED),
+    Step("change of copies crossed off", "mongo delete bucketwise_receipts", _JOURNAL + "end", _COPIED),
+    Step("keyring put", "file put keyring", _ENCRYPTED + "keyring", ("encrypted",)),
+    Step("keyring in place", "file place keyring", _FILES + "_place", ("encrypted",)),
+    Step(
+        "keyring read", "file read keyring", _ENCRYPTED + "keyring", ("encrypted", "repaired and encrypted")
+    ),
+    Step(
+        "copy noted",
+        "mongo update bucketwise_receipts copy",
+        "bucketwise.archivers.records.changes:CopyRecords.note_filled",
+        ("filled",),
+    ),
+    Step("copy's part put", "file put data", "bucketwise.archivers.copying.filling:transfer", ("filled",)),
+    Step("copy's part read", "file read data", "bucketwise.archivers.copying.filling:transfer", ("filled",)),
+    Step(
+        "copy's manifest put",
+        "file put manifests",
+        "bucketwise.archivers.copying.filling:transfer",
+        ("filled",),
+    ),
+    Step("owner looked for", "file look at owner", _REPAIR + "run", _REPAIRED),
+    Step("damaged part put back", "file put data", _REPAIR + "run", (*_REPAIRED, "looked after")),
+    Step("damaged manifest put back", "file put manifests", _REPAIR + "run", (*_REPAIRED, "looked after")),
+    Step(
+        "what is put back is readable",
+        "mongo update bucketwise_receipts next move",
+        _REPAIR + "run",
+        _REPAIRED,
+    ),
+    Step(
+        "look noted",
+        "mongo update bucketwise_progress scrub",
+        "bucketwise.archivers.copying.scrubbing:scrub",
+        ("looked after", "moved"),
+    ),
+    # Storage classes
+    Step(
+        "schedule of moves written",
+        "mongo update bucketwise_receipts classes in transaction",
+        _MOVER + "run",
+        ("moved",),
+    ),
+    Step(
+        "all looked at for a move",
+        "mongo update bucketwise_receipts next moves in transaction",
+        _MOVER + "run",
+        ("moved",),
+    ),
+    Step("schedule of moves committed", "mongo commit schedule of moves", _MOVER + "run", ("moved",)),
+    Step("part to move looked at", "s3 HeadObject data", _OBJECTS + "move", ("moved",)),
+    Step("part moved", "s3 CopyObject data", _OBJECTS + "move", ("moved",)),
+    Step(
+        "move written", "mongo update bucketwise_receipts stored in transaction", _MOVER + "run", ("moved",)
+    ),
+    Step("move committed", "mongo commit move of parts", _MOVER + "run", ("moved",)),
+    Step("part asked for", "s3 RestoreObject data", _OBJECTS + "thaw", ("thawed",)),
+    Step("cold part looked at", "s3 HeadObject data", _OBJECTS + "standing", ("thawed",)),
 )

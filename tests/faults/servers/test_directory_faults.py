@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketwise.archivers.stores.base import StoreError
+from bucketwise.archivers.stores.base import AlreadyExists, StoreError
 from bucketwise.archivers.stores.file import FileStore
 from tests.faults.servers.test_store_faults import keys
 
@@ -78,3 +79,19 @@ def test_a_folder_is_no_object(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"\.tmp is kept"):
         store.put_bytes(".tmp/a", b"")
     assert keys(store) == ["a/b"]
+
+
+def test_a_link_whose_reply_is_lost_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system behind a network: it is there, and the call has failed."""
+    link = Path.hardlink_to
+
+    def losing(self: Path, target: Path) -> None:
+        link(self, target)
+        raise OSError(errno.EIO, "Input/output error", str(self))
+
+    monkeypatch.setattr(Path, "hardlink_to", losing)
+    store = FileStore(tmp_path)
+    store.put_bytes("a", b"ours", if_absent=True)
+    assert store.get_bytes("a") == b"ours"
+    with pytest.raises(AlreadyExists):
+        store.put_bytes("a", b"ours", if_absent=True)

@@ -15,6 +15,7 @@ from tests.jobs.place import NOW, POLICIES, Place
 
 #: The readings are of 2018-06-30; a day later, compaction has looked at what was archived by then.
 DAY_AFTER = "2018-09-03T00:00:00Z"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
 GLACIER = 'storage_class = "GLACIER"'
 AFTER_180 = '[[policies.ticks.archive.storage_classes]]\nafter = "180d"\nclass = "DEEP_ARCHIVE"'
 
@@ -37,8 +38,7 @@ class Chilled:
     def __call__(self, verb: str, *arguments: str, now: str | None = NOW) -> Ran:
         is_told = "--json" in arguments or load(verb).answers
         given = [verb, *(["--quiet"] if is_told else []), *arguments, *(["--now", now] if now else [])]
-        keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
-        return self.place.command(*given, cwd=self.place.folder, MONGODB_URI=self.place.uri, **keys)
+        return self.place.command(*given, cwd=self.place.folder, MONGODB_URI=self.place.uri, **CREDENTIALS)
 
     def classes(self) -> dict[str, set[str]]:
         """The classes of objects, by the folder of the policy that they lie in."""

@@ -3,10 +3,14 @@ are read again."""
 
 from __future__ import annotations
 
+import signal
+from datetime import timedelta
+
 import pytest
 
-from tests.jobs.cold.chilled import AFTER_180, DAY_AFTER, GLACIER, Chilled
-from tests.jobs.place import MINUTES, POLICIES, START
+from tests.jobs.cold.chilled import AFTER_180, CREDENTIALS, DAY_AFTER, GLACIER, Chilled, thaws_after
+from tests.jobs.command import started
+from tests.jobs.place import MINUTES, NOW, POLICIES, START
 
 RANGE = ("-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01")
 
@@ -172,3 +176,69 @@ def test_with_rules_of_several_lengths_a_cold_commit_stays_for_the_longest(chill
             assert ran.code == 0, ran
         told = chilled("commits", "-p", "ticks", "--json", now=now).policy("ticks")["commits"]
         assert len(told) == commits, (now, told)
+
+
+@pytest.mark.proof
+def test_a_restore_thaws_what_it_reads_and_waits_for_it(chilled: Chilled) -> None:
+    chilled.write_config(GLACIER)
+    chilled("run")
+    other = {"symbol": "OTHER", "d": START + timedelta(days=2), "p": {"5": 99.0}}
+    chilled.place.database.ticks.insert_one(other)
+    chilled("run")
+    assert chilled("run", "--json", now=DAY_AFTER).policy("ticks")["classes"]["commits"] == 2
+    thawing = ("restore", "-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-04", "--thaw")
+    ran = chilled(*thawing, "--series", "symbol=OTHER", "--to", "back", "--json")
+    assert ran.code == 0, ran
+    told = ran.policy("ticks")
+    assert [told["thaw"][key] for key in ("asked", "ready", "parts", "waiting")] == [1, 1, 1, 0]
+    assert told["buckets"] == 1
+    assert chilled.place.database.back.find_one() == other
+    ran = chilled(*thawing, "--to", "all", "--json")
+    assert (ran.code, ran.policy("ticks")["thaw"]["asked"]) == (0, 1), ran
+    assert chilled.place.database["all"].count_documents({}) == MINUTES + 1
+
+
+@pytest.mark.proof
+def test_a_restore_that_waits_no_longer_has_done_nothing(chilled: Chilled) -> None:
+    chilled.write_config(GLACIER)
+    chilled("run")
+    chilled("run", now=DAY_AFTER)
+    thawing = ("restore", *RANGE, "--to", "back", "--thaw")
+    endless = ("restore", "-p", "ticks", "--to", "back", "--thaw")
+    for wrong in (
+        endless,
+        (*thawing[:-1], "--days", "2"),
+        (*thawing, "--dry-run"),
+        (*thawing, "--wait", "x"),
+    ):
+        assert chilled(*wrong).code == 2, wrong
+    ran = chilled("restore", *RANGE, "--to", "system.x", "--thaw", "--wait", "0s")
+    assert (ran.code, "can't be restored there" in ran.err) == (2, True), ran
+    ran = chilled(*thawing, "--wait", "0s", "--json")
+    assert ran.code == 1, ran
+    assert "0 of 1 parts can be read" in ran.json["policies"][0]["error"]
+    assert chilled("thaw", *RANGE, "--json").policy("ticks")["waiting"] == 1  # it was asked for, once
+    thaws_after(chilled.store, 1000)
+    place = chilled.place
+    with started(*thawing, "--now", NOW, cwd=place.folder, MONGODB_URI=place.uri, **CREDENTIALS) as process:
+        assert process.stderr is not None
+        assert any("ticks: thaw" in line for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 130
+    assert place.database.list_collection_names(filter={"name": "back"}) == []
+    assert chilled("run", "-p", "ticks", now=DAY_AFTER).code == 0
+
+
+@pytest.mark.proof
+def test_a_daily_look_puts_back_what_s3_has_lost(chilled: Chilled) -> None:
+    (chilled.place.folder / "b").mkdir()
+    copy = f'[[store.copies]]\nname = "b"\nurl = "{(chilled.place.folder / "b").as_uri()}"\n'
+    chilled.write_config("", more=copy)
+    chilled("run")
+    ran = chilled("run", "--json", "-p", "ticks", now=DAY_AFTER)
+    assert (ran.code, ran.policy("ticks")["scrub"]["parts"]) == (0, 2), ran
+    chilled.delete_parts()
+    ran = chilled("run", "--json", "-p", "ticks", now="2018-09-04T00:00:00Z")
+    told = ran.policy("ticks")["scrub"]
+    assert (ran.code, told["repaired"], told["lost"], told["objects"][0]["source"]) == (3, 1, 0, "b"), ran
+    assert chilled("verify", "-p", "ticks").code == 0

@@ -14,6 +14,8 @@ from pymongo.database import Database
 from bucketwise.archivers.copying.scrubbing import PERIOD, share_of
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.tables import Store
+from bucketwise.jobs.core.metrics import Metrics
+from bucketwise.jobs.output.report import Result
 from bucketwise.jobs.run.scrub import SCRUB
 from bucketwise.jobs.run.verb import RUN
 from tests.jobs.command import Ran
@@ -48,7 +50,7 @@ def test_each_day_has_its_turn_within_the_period(first: int, more: int, begin: i
 
 @pytest.mark.proof
 @after("run")
-def test_what_a_store_has_lost_is_told_each_day_until_it_is_put_back(place: Place) -> None:
+def test_what_a_store_has_lost_is_told_by_each_run_until_it_is_put_back(place: Place) -> None:
     assert "scrub" not in _run(place, 0).policy("ticks"), "what is archived today was read back today"
     ran = _run(place, 1)
     assert (ran.code, ran.policy("ticks")["scrub"]["parts"]) == (0, 1), ran
@@ -56,14 +58,16 @@ def test_what_a_store_has_lost_is_told_each_day_until_it_is_put_back(place: Plac
     lost = part(place.folder / "store")
     data = lost.read_bytes()
     lost.unlink()
-    for day in (2, 3):
+    for day in (2, 2, 3):
         ran = _run(place, day)
         assert ran.code == 5, ran
         (damage,) = ran.policy("ticks")["scrub"]["damage"]
         assert (damage["code"], damage["place"]) == ("part-missing", f"file://{lost}")
     lost.write_bytes(data)
-    ran = _run(place, 4)
-    assert (ran.code, ran.policy("ticks")["scrub"]["lost"]) == (0, 0), ran
+    ran = _run(place, 3)
+    told = ran.policy("ticks")["scrub"]
+    assert (ran.code, told["lost"], told["parts"], told["parts_read"]) == (0, 0, 0, 1), ran
+    assert "scrub" not in _run(place, 3).policy("ticks")
 
 
 @pytest.mark.proof
@@ -149,3 +153,10 @@ def test_a_record_that_no_copy_mends_is_told_all_the_same(place: Place) -> None:
         assert [it["code"] for it in ran.policy("ticks")["scrub"]["damage"]] == ["record-differs"]
     receipts.update_many({"kind": "offline"}, {"$inc": {"readings": -1}})
     assert _run(place, 3).code == 0
+
+
+def test_metrics_count_what_is_put_back() -> None:
+    metrics = Metrics()
+    metrics.record("run", Result("ticks", 3, {"scrub": {"repaired": 2}}))
+    metrics.record("repair", Result("ticks", 0, {"repaired": 1}))
+    assert 'bucketwise_repaired_objects_total{policy="ticks"} 3.0' in metrics.text().decode()
