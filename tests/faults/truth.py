@@ -103,6 +103,9 @@ class Opened:
     def names(self) -> list[str]:
         return self.files.names()
 
+    def remove(self, name: str) -> None:
+        self.files.remove(name)
+
     def read(self, name: str) -> bytes:
         data = self.files.read(name)
         if name.startswith(".tmp/"):

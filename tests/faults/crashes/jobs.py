@@ -283,10 +283,10 @@ class Job:
     after: Callable[[Scene], None] = field(default=lambda _scene: None)  # the application, before recovery
     code: int = 0  # where nothing goes wrong
     recover: tuple[str, ...] = ()  # a command, before the runs that recover
-    halts: bool = False  # runs do, until that command
     recovered: Callable[[Scene], None] = field(default=lambda _scene: None)  # after that command
     finished: Callable[[Scene], None] = field(default=lambda _scene: None)  # once clean runs have finished
     abandons: bool = False  # what writes left unfinished is old enough to go
+    halts: bool = False  # runs do, until the command that recovers
 
     def given(self, scene: Scene) -> dict[str, Any]:
         """For `tests.faults.crashes.points.install`."""
