@@ -235,6 +235,7 @@ def test_what_advise_and_remodel_print_is_shown(place: Place) -> None:
         assert undeclared(printed.json) == []
 
 
+@pytest.mark.in_turn(12)
 @pytest.mark.parametrize(
     "verb", [pytest.param(verb, marks=after(*steps)) for verb, (steps, _) in BEFORE.items()]
 )

@@ -26,6 +26,7 @@ def _reference() -> Any:
     return module
 
 
+@pytest.mark.proof
 def test_the_pages_of_reference_tell_all_that_there_is() -> None:
     pages = _reference().pages()
     told = {name: set(re.findall(r"(?m)^(?:#+ |\| )`([^`]+)`", text)) for name, text in pages.items()}

@@ -163,6 +163,7 @@ def test_an_encrypted_archive_needs_its_secret(
     assert "cryptography" in capsys.readouterr().err
 
 
+@pytest.mark.proof
 def test_it_names_an_encrypted_object_that_is_another(
     encrypted: Cycle, capsys: pytest.CaptureFixture[str]
 ) -> None:

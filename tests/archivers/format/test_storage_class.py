@@ -164,6 +164,7 @@ def test_check_tells_what_is_billed_for_longer_than_it_stays(
     assert {(it.code, it.severity) for it in found} <= {("storage-class", "warning")}
 
 
+@pytest.mark.proof
 def test_what_the_server_refuses_ends_the_run_before_anything_is_deleted(
     database: Database[Document], moto_store: Store
 ) -> None:

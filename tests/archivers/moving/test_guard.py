@@ -159,6 +159,7 @@ def test_a_write_between_the_comparison_and_the_delete(cycle: Cycle, monkeypatch
     assert [bson.decode(raw, CODEC)["p"]["30"] for raw in cycle.live()] == [MARKS]
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("what", "to"), in_turn(["update", "insert", "delete"], ["offline", "online"]))
 def test_overflow_that_changes_after_its_copy(
@@ -318,6 +319,7 @@ def test_a_new_bucket_in_place_of_one_deleted_before_a_crash(
     assert offline.rows() == slot_rows(both)
 
 
+@pytest.mark.proof
 def test_copies_without_delete(database: Database[Document], file_store: Store) -> None:
     case = slots("minute")
     kept = Cycle(database, case.with_archive(delete=False), file_store).load()

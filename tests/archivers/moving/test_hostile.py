@@ -121,6 +121,7 @@ def test_a_document_is_replaced_as_it_is(database: Database[Document]) -> None:
     assert raw_documents(database, "ticks") == sorted([*documents, encode({"_id": 3})])
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 def test_ids_of_every_type(database: Database[Document], file_store: Store, to: str) -> None:
     ids: list[Any] = [
@@ -187,6 +188,7 @@ def test_ends_that_are_no_times(database: Database[Document], file_store: Store,
     assert len(cycle.live()) == 1
 
 
+@pytest.mark.proof
 def test_ends_in_fractions_of_seconds(database: Database[Document], file_store: Store) -> None:
     """Epoch seconds whose product with 1000 rounds down, just where the run's range ends or days meet."""
     cycle = Cycle(database, samples("epoch").of_any_time(), file_store)

@@ -286,6 +286,7 @@ def test_page_checksums_are_on(prepared: States) -> None:
     assert noticed == len(spots) > 0
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", ["moto", "rclone"])
 def test_the_same_on_object_stores(

@@ -110,6 +110,7 @@ def by_hours(cycle: Cycle, hours: int = 20, step: int = 4) -> Cycle:
     return cycle
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "case",

@@ -114,6 +114,7 @@ def test_online(database: Database[Document], file_store: Store) -> None:
     assert [bad.code for bad in cycle.verify().bad] == ["receipt-differs"]
 
 
+@pytest.mark.proof
 def test_online_with_another_key(database: Database[Document], file_store: Store) -> None:
     """Nothing is deleted until the receipts before are signed with the key of the policy file."""
     cycle = Cycle(database, samples_overflow().online(), file_store).load()

@@ -52,6 +52,7 @@ def test_a_delete_that_no_receipt_tells_is_named(cycle: Cycle) -> None:
     assert (named(cycle), cycle.live()) == (set(), [])
 
 
+@pytest.mark.proof
 def test_in_what_was_merged_too(database: Database[Document], file_store: Store) -> None:
     base = slots("minute")
     cycle = Cycle(database, base.with_archive(grace=GRACE), file_store)

@@ -407,6 +407,7 @@ def test_what_a_merge_costs_does_not_grow(database: Database[Document], file_sto
     assert sum(asked[0].values()) <= 4
 
 
+@pytest.mark.proof
 def test_what_is_amended_while_replaced_commits_are_there_counts_once(prepared: States) -> None:
     """For who goes by manifests: a bucket leaves a merged commit before what it replaced is dropped."""
     cycle = prepared(slots("minute").with_archive(delete=False), archived_every_few_hours)

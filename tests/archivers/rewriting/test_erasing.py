@@ -208,6 +208,7 @@ def test_what_was_merged_goes_at_once(prepared: States, name: str) -> None:
     assert not any(again.counts.values())
 
 
+@pytest.mark.proof
 def test_who_has_lost_the_lease_erases_nothing(prepared: States) -> None:
     world = world_of(prepared, slots("minute"))
     before = held(world)

@@ -130,6 +130,7 @@ def test_all_is_there(prepared: States, name: str) -> None:
     assert cycle.listing() == before
 
 
+@pytest.mark.proof
 def test_who_asks_for_one_series_or_hour_reads_its_section(prepared: States) -> None:
     cycle = in_sections(prepared, "hours")
     store = opened(cycle)
@@ -213,6 +214,7 @@ def test_what_is_restored_and_changed_takes_the_place_of_its_copy(prepared: Stat
     assert max(sections_of(cycle)) > 1  # what stays of the old one
 
 
+@pytest.mark.proof
 def test_an_erasure_takes_a_series_out_of_all_sections(prepared: States) -> None:
     cycle = in_sections(prepared, "slots")
     report = cycle.erase({"meta.symbol": "MDB"})
@@ -251,6 +253,7 @@ def test_the_name_of_a_commit_tells_runs_apart(prepared: States) -> None:
     assert len(made) == len(set(made)) == 2
 
 
+@pytest.mark.proof
 def test_what_was_half_dropped_does_not_wait_for_a_longer_delay(prepared: States) -> None:
     cycle = prepared(of_hours(), of_an_hour_each)
     cycle.compact(LATER)

@@ -73,6 +73,7 @@ def _equal(one: Decoded, other: Decoded) -> None:
         assert a.kinds[name].tolist() == b.kinds[name].tolist()
 
 
+@pytest.mark.proof
 @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(cases("samples"))
 def test_buckets_are_read_as_whole_ones_are(case: Case) -> None:

@@ -142,6 +142,7 @@ def irregular_buckets() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.proof
 def test_its_own_reader_gives_the_documents(place: Place) -> None:
     place.write_config(SAMPLES)
     main, extra = odd_buckets()

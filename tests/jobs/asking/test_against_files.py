@@ -106,6 +106,7 @@ def test_it_changes_nothing(place: Place) -> None:
     assert there == stood
 
 
+@pytest.mark.proof
 def test_delete_where_it_was_false(place: Place) -> None:
     place.write_config(POLICIES.replace('to = "offline"', 'to = "offline"\ndelete = false'))
     place("run", "-p", "ticks")
@@ -119,6 +120,7 @@ def test_delete_where_it_was_false(place: Place) -> None:
     assert place.database.ticks.count_documents({}) == 0
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_pinned_buckets_stay_until_their_time(place: Place) -> None:
     place("restore", "-p", "ticks", "--to", "ticks", "--keep-for", "30d")
@@ -127,6 +129,7 @@ def test_pinned_buckets_stay_until_their_time(place: Place) -> None:
     assert said["in_90_days"]["today"]["deleted"] == said["in_90_days"]["against"]["deleted"] == MINUTES
 
 
+@pytest.mark.proof
 @after("run -p iot")
 def test_what_a_hold_covers_stays(place: Place) -> None:
     held = (
@@ -182,6 +185,7 @@ def test_summaries_that_go_sooner(place: Place) -> None:
     assert run_new(place, NOW).policy("ticks")["expiry"]["waiting"] == {"hourly": 3, "daily": 0}
 
 
+@pytest.mark.proof
 @after("run")
 def test_what_is_rolled_up_anew(place: Place) -> None:
     place.database.ticks.insert_one(

@@ -61,6 +61,7 @@ def rows(place: Place, sql: str, *options: str) -> list[list[Any]]:
     return found
 
 
+@pytest.mark.proof
 def test_every_reading_once(mixed: Place) -> None:
     before = mixed.everything()
     ran = mixed("query", "FROM ticks", "--format", "csv")
@@ -89,6 +90,7 @@ def test_summaries_are_flat(mixed: Place) -> None:
     ) == [[7, 6]]
 
 
+@pytest.mark.proof
 def test_coverage_as_the_verb_has_it(mixed: Place) -> None:
     (told,) = mixed("coverage", "-p", "ticks", "--json").policy("ticks")["days"]
     names = [it for it in told if it not in ("commits", "expires_at")]
@@ -105,6 +107,7 @@ def test_the_online_archive_and_joins(mixed: Place) -> None:
     assert rows(mixed, "SELECT count(*) FROM ticks a JOIN ticks b USING (time, symbol)") == [[10_800]]
 
 
+@pytest.mark.proof
 def test_files(mixed: Place) -> None:
     for name, read in {
         "t.parquet": pq.read_table,
@@ -193,6 +196,7 @@ def test_json_is_no_csv(mixed: Place) -> None:
     assert (ran.code, "--format csv" in ran.err) == (2, True)
 
 
+@pytest.mark.proof
 def test_explain_tells_what_is_read_and_the_summaries_that_answer(mixed: Place) -> None:
     where = "time >= '2018-06-30 01:00' AND time < '2018-06-30 02:00' AND symbol IN ('MDB', 'X')"
     sql = f"SELECT symbol, max(p), avg(p), count(*) AS n FROM ticks WHERE {where} GROUP BY symbol ORDER BY n"

@@ -166,6 +166,7 @@ def test_every_bad_document_is_named_by_plan_and_run(cycle: Cycle) -> None:
                 case.check_told(told[step]["quarantine"])
 
 
+@pytest.mark.proof
 def test_what_is_bad_stays_and_all_else_is_archived(cycle: Cycle) -> None:
     for case in cycle.cases:
         live = raw_documents(cycle.database, case.name)

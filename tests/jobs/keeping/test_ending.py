@@ -130,6 +130,7 @@ def test_a_tombstone_that_was_lifted_comes_back_thirty_days_later(ending: Place,
     assert undelete(ending, until + 7 * DAY, policy=policy)["days"] == 0
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @POLICY
 def test_a_tombstone_of_another_length_counts_no_more(ending: Place, policy: str) -> None:

@@ -163,6 +163,7 @@ def test_no_summary_beside_a_range_knows_its_readings(place: Place, within: dict
     assert len(left) == 3 - (within.get("--until", 3) - within.get("--since", 0))
 
 
+@pytest.mark.proof
 @after(fill, "run")
 def test_a_range_that_cuts_buckets_is_refused(place: Place) -> None:
     before = place.everything()

@@ -106,6 +106,7 @@ def audited_by_half(place: Place) -> None:
     place.write_config(f'{POLICIES}\n[drill]\nevery = "1d"\n[policies.iot.audit]\nsample = "50%"\n')
 
 
+@pytest.mark.proof
 @after(audited_by_half, "run -p iot")
 def test_all_of_it_is_read(place: Place) -> None:
     assert place("verify", "-p", "iot").code == 0

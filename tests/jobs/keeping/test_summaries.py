@@ -186,6 +186,7 @@ def test_the_only_witness_is_not_replaced_by_less(place: Place) -> None:
     assert ("summaries-outdated", "warning") in findings(place, now)
 
 
+@pytest.mark.proof
 def test_readings_that_somebody_took_out_are_named(place: Place) -> None:
     """Nothing tells of the delete where a scan looks for late readings, and it looks no further back."""
     place.write_config(POLICIES.replace('daily = "ticks_daily"', 'daily = "ticks_daily"\nlate_data = "scan"'))

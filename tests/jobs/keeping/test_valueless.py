@@ -118,6 +118,7 @@ def test_it_goes_where_the_policy_says_so(place: Place) -> None:
     assert left(place) == []
 
 
+@pytest.mark.proof
 def test_what_a_series_had_is_told_by_its_summaries(place: Place) -> None:
     """Its earlier days have gone already."""
     insert(place, "a", 0, **SOUND)

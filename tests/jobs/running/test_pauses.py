@@ -165,6 +165,7 @@ def _meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> Step:
     return Step("meanwhile", do)
 
 
+@pytest.mark.proof
 def test_a_run_at_work_ends_as_if_interrupted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     result = _runner(place, ROLLUP, _meanwhile(place, monkeypatch), *RUN[1:]).run_one(_ticks(place))
     monkeypatch.undo()

@@ -21,6 +21,7 @@ def test_a_run_tells_what_its_time_went_to(place: Place) -> None:
         assert sum(told["phases"][it] for it in ("sum", "write")) <= sum(told["steps"].values())
 
 
+@pytest.mark.proof
 def test_people_are_shown_a_table_and_without_the_option_nothing(place: Place) -> None:
     shown = place("run", "--profile", "-p", "ticks").out
     assert "Steps" in shown and "Phases" in shown

@@ -219,6 +219,7 @@ def test_a_signal_before_the_command_is_read_ends_it_with_130(library: str, numb
     assert at_both_ends(library, number, "--version") == (130, "", "")
 
 
+@pytest.mark.proof
 @pytest.mark.process
 @pytest.mark.parametrize(("moment", "number"), in_turn("a thread", "atexit", "clearing"))
 def test_a_signal_after_all_is_told_changes_nothing(moment: str, number: signal.Signals) -> None:

@@ -313,6 +313,7 @@ def lines_of(place: Place, *arguments: str, code: int = 0) -> list[Document]:
     return [json.loads(line) for line in ran.err.splitlines()]
 
 
+@pytest.mark.proof
 def test_lines_are_json_objects(place: Place) -> None:
     found = lines_of(place, "run", "--now", NOW, "--log-format", "json")
     assert {(it["level"], it["verb"]) for it in found} == {("info", "run")}

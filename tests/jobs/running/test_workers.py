@@ -441,6 +441,7 @@ def test_threads_that_a_machine_does_not_give(empty: Place) -> None:
     executor.close()
 
 
+@pytest.mark.proof
 def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
     """mongodb://localhost, or a folder, is another one elsewhere: nothing there is no empty slice."""
     fill(empty.database, 1)

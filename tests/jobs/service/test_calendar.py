@@ -29,6 +29,7 @@ collection = "meters_archive"
 """
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "zone", ["UTC", "Europe/Berlin", "America/Los_Angeles", "Asia/Kathmandu", "Pacific/Kiritimati"]

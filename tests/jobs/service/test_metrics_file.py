@@ -92,6 +92,7 @@ def test_a_run_tells_what_its_report_tells(place: Place) -> None:
     assert sorted(it.name for it in place.folder.iterdir()) == [FILE, "bucketwise.toml", "store"]
 
 
+@pytest.mark.proof
 def test_runs_add_up_and_leave_the_series_of_others(place: Place) -> None:
     measured(place, "run", "-p", "ticks")
     ticks = {key: it for key, it in samples(place.folder / FILE).items() if ("policy", "ticks") in key[1]}
@@ -115,6 +116,7 @@ def test_every_verb_that_works_adds_itself(place: Place) -> None:
             assert value(place.folder / FILE, "last_run_exit_code", policy=name, verb=verb) == 0
 
 
+@pytest.mark.proof
 @after("rollup")
 def test_a_dry_run_adds_nothing(place: Place) -> None:
     for verb in ("archive", "compact"):
@@ -214,6 +216,7 @@ def test_a_command_that_could_not_start(place: Place) -> None:
     assert value(file, "runs_total", policy="", verb="run", outcome="refused") == 1
 
 
+@pytest.mark.proof
 def test_option_then_environment_then_key(place: Place) -> None:
     key, variable, option = (place.folder / f"{it}.prom" for it in ("key", "variable", "option"))
     place.config.write_text(f'metrics_file = "{key}"\n' + place.config.read_text())
@@ -281,6 +284,7 @@ def test_what_cannot_be_written_is_told(lay: object, reason: str, tmp_path: Path
     assert line is not None and reason in line and "The run is not affected" in line
 
 
+@pytest.mark.proof
 def test_what_cannot_be_written_changes_nothing_else(place: Place) -> None:
     (place.folder / FILE).write_bytes(FOREIGN["text"])
     ran = measured(place, "run", "--json")

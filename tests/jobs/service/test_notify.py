@@ -115,6 +115,7 @@ def test_a_run_that_is_done_pings(place: Place, receiver: Receiver) -> None:
     assert receiver.headers[0]["User-Agent"].startswith("bucketwise/")
 
 
+@pytest.mark.proof
 def test_what_changes_nothing_pings_nobody(place: Place, receiver: Receiver) -> None:
     pinged(place, receiver)
     for verb in ("plan", "status", "check", "archive --dry-run", "compact --dry-run", "unpin"):
@@ -133,6 +134,7 @@ def test_a_run_that_failed_is_told_with_its_report(place: Place, receiver: Recei
     assert ("POST", "hook") in receiver.got
 
 
+@pytest.mark.proof
 def test_a_run_that_halted_and_an_audit_that_found_something(place: Place, receiver: Receiver) -> None:
     pinged(place, receiver)
     assert place("audit", "-p", "ticks").code == 4  # nothing is rolled up yet
@@ -293,6 +295,7 @@ def test_each_turn_of_the_service_is_told(place: Place, receiver: Receiver) -> N
     assert "Zq7" not in "".join(service.lines)
 
 
+@pytest.mark.proof
 def test_what_is_not_asked_for_costs_no_question(place: Place, receiver: Receiver) -> None:
     """The ledger is asked whether a run is late only where somebody wants to know."""
     notified(place, ping_success=receiver.url("ok"))

@@ -186,6 +186,7 @@ def test_a_run_and_a_drill_of_one_policy_take_turns(place: Place) -> None:
     assert all("outcome=done" in line for line in lines)
 
 
+@pytest.mark.proof
 def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, with firings a tenth of a second apart in place of cron's minutes."""
     now = clock.current

@@ -63,6 +63,7 @@ def test_it_holds_what_mongodb_has(stage: Stage) -> None:
     assert '"sum":"inf"' in stage.client.zrange('bw:ticks:daily:{"7":X%3A%7B1%7D}', 0, 0)[0]
 
 
+@pytest.mark.proof
 def test_only_what_has_changed_is_written(stage: Stage, server: RedisServer) -> None:
     stage.well()
     asked(server)
@@ -78,6 +79,7 @@ def test_only_what_has_changed_is_written(stage: Stage, server: RedisServer) -> 
     assert stage.behind() == []
 
 
+@pytest.mark.proof
 def test_a_run_that_its_window_ends_publishes_what_it_wrote(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def test_it_writes_over_nothing(bare: Place) -> None:
     assert not (bare.folder / "elsewhere.toml").exists()
 
 
+@pytest.mark.proof
 def test_the_json_has_it_all(bare: Place) -> None:
     bare.load()
     bare.database.users.insert_many([{"name": f"u{number}"} for number in range(9)])

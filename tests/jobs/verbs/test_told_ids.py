@@ -192,6 +192,7 @@ def test_overflow_without_a_bucket(place: Place) -> None:
     check(place("audit", "-p", "ticks", "--json"), 4)
 
 
+@pytest.mark.proof
 def test_series_of_another_type(place: Place) -> None:
     """What the archive's columns can't hold, and holes: the series is told as `_id`s are."""
     place.write_config(POLICIES + NUMBERS)

@@ -116,6 +116,7 @@ def test_the_plan_is_what_run_then_does(place: Place) -> None:
         assert planned["archive"]["buckets"] > 0
 
 
+@pytest.mark.proof
 def test_rollup_alone_and_archive_alone(place: Place) -> None:
     refused = place("archive", "--json", "-p", "ticks").policy("ticks")
     assert refused["buckets"] == 0
@@ -150,6 +151,7 @@ def test_a_late_reading_is_in_the_summary_before_it_is_archived(place: Place) ->
     assert (summary["count"], summary["p"]["sum"]) == (1, 99.0)
 
 
+@pytest.mark.proof
 def test_what_is_quarantined_is_told_and_ends_with_3(place: Place) -> None:
     broken = break_one(place)
     ran = place("run", "--json", "-p", "ticks")
@@ -168,6 +170,7 @@ def test_what_is_quarantined_is_told_and_ends_with_3(place: Place) -> None:
     assert place("status", "--json", "-p", "ticks").policy("ticks")["quarantined"] == 1
 
 
+@pytest.mark.proof
 def test_of_two_policies_one_may_fail(place: Place) -> None:
     place.database.command("create", "ticks_hourly", viewOn="iot", pipeline=[])
     ran = place("run", "--json")
@@ -271,6 +274,7 @@ def test_restore_brings_back_what_was(place: Place) -> None:
     assert "symbl" in wrong.policy("ticks")["error"]
 
 
+@pytest.mark.proof
 def test_tables_are_for_people(place: Place) -> None:
     ran = place("run")
     assert ran.code == 0
@@ -303,6 +307,7 @@ def test_where_all_is_well_quiet_prints_nothing(place: Place) -> None:
     assert "1 needs attention" in out
 
 
+@pytest.mark.proof
 def test_progress_is_told_unless_quiet(place: Place) -> None:
     ran = place.command("run", "--json", "--now", "2018-09-01", cwd=place.folder, MONGODB_URI=place.uri)
     assert ran.json["exit_code"] == 0

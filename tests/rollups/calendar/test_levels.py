@@ -397,6 +397,7 @@ def test_an_archive_need_not_wait_for_the_month(bench: Bench) -> None:
         assert rolled_up_through(bench.database, policy) == to_ms(gate)
 
 
+@pytest.mark.proof
 def test_a_month_is_answered_by_its_month(bench: Bench) -> None:
     first, now = datetime(2021, 5, 1, tzinfo=UTC), datetime(2021, 7, 20, tzinfo=UTC)
     found, policy = ticks(first, 300), policy_of()
@@ -452,6 +453,7 @@ def test_a_run_that_is_stopped_in_a_month_is_taken_up_again(bench: Bench) -> Non
     assert not bench.roll_up(policy, now, whole=True, dry_run=True).written
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @WHOLE_AND_IN_PORTIONS
 def test_what_outlived_its_readings_counts_further_up(bench: Bench) -> None:

@@ -175,6 +175,7 @@ def test_a_local_day_is_due_once_it_is_over_everywhere(bench: Bench) -> None:
     assert existing(bench) == plain(found)
 
 
+@pytest.mark.proof
 def test_a_backfill_in_steps_leaves_nothing_out(bench: Bench) -> None:
     found = readings(200, seed=5)
     bench.database["meters"].insert_many(found)

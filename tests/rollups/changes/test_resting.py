@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ def test_what_rests_is_as_it_stands_and_all_else_is_looked_at(bench: Bench, data
     assert bool(found.daily.written) != rests
 
 
+@pytest.mark.proof
 def test_readings_of_what_rests_are_not_read(bench: Bench) -> None:
     """Weeks and months are made of the days that stand."""
     policy = POLICIES["UTC"]

@@ -199,6 +199,7 @@ KNOWN: dict[str, tuple[Policy, Callable[[Db], object], tuple[int, int]]] = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", KNOWN)
 def test_just_what_was_touched_is_looked_at(bench: Bench, name: str) -> None:

@@ -89,6 +89,7 @@ def test_it_goes_when_its_tombstone_has_stood_for_the_grace(full: Bench) -> None
     assert min(full.starts("hourly")) == FIRST + 224 * HOUR
 
 
+@pytest.mark.proof
 def test_a_longer_retention_lifts_what_waits(full: Bench) -> None:
     """And the mistake begins from the start where it is made again."""
     assert expire(full, keeping(24), LATER) == (0, 1176)
@@ -229,6 +230,7 @@ def test_a_lift_in_the_middle_of_a_run_keeps_the_rest(full: Bench) -> None:
     assert (min(counts), counts[FIRST + 1000 * HOUR], len(counts)) == (FIRST + 1000 * HOUR, 2, 200)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("limit", ["20%", 240])
 def test_no_more_of_a_collection_goes_than_max_delete(full: Bench, limit: str | int) -> None:
     """The backlog of all the time in which no run was included."""
@@ -244,6 +246,7 @@ def test_no_more_of_a_collection_goes_than_max_delete(full: Bench, limit: str | 
     assert expire(full, keeping(100, timedelta(0), archive=archive), LATER, allow_large=True) == (861, 0)
 
 
+@pytest.mark.proof
 def test_what_no_run_has_seen_to_is_overdue(full: Bench) -> None:
     policy = keeping(1000)
 

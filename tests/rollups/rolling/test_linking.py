@@ -241,6 +241,7 @@ def test_any_order_gives_what_plain_python_gives(
         assert [bench.raw(it) for it in ("hourly", "daily", "monthly")] == summaries
 
 
+@pytest.mark.proof
 def test_neighbours_are_found_with_one_command_for_many_series(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

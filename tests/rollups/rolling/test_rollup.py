@@ -169,6 +169,7 @@ def test_the_source_may_be_split_between_live_and_archived(bench: Bench) -> None
     assert (bench.raw("hourly"), bench.raw("daily")) == before
 
 
+@pytest.mark.proof
 def test_a_scan_sees_late_readings_within_recheck_and_in_a_given_range(bench: Bench) -> None:
     bench.database["ticks"].insert_many(ticks(200))
     policy = policy_of()

@@ -126,6 +126,7 @@ def existing(bench: Bench) -> dict[bytes, bytes]:
     return bench.raw("hourly") | bench.raw("daily")
 
 
+@pytest.mark.proof
 def test_read_by_several_it_is_what_one_reads(bench: Bench) -> None:
     """Live and archived, sound and broken, late ones and ranges, with much memory and with none: the same
     summaries, to the byte, and the same report."""
