@@ -25,7 +25,6 @@ from obstore.exceptions import BaseError, InvalidPathError
 from bucketwise.archivers.stores.base import (
     AlreadyExists,
     Denied,
-    Missing,
     NotFound,
     OlderVersions,
     Requests,
@@ -272,7 +271,8 @@ class CloudStore(ServedStore):
             if number:
                 self.requests.count("list")
             found += [it for it in page if it["path"].startswith(wanted)]
-            if is_narrow and page[-1]["path"] > wanted and not page[-1]["path"].startswith(wanted):
+            last = page[-1]["path"] if page else ""
+            if is_narrow and last > wanted and not last.startswith(wanted):
                 break
         return found
 
@@ -312,7 +312,7 @@ class CloudStore(ServedStore):
             )
         if failure.code in cloud.absent:
             remedy = f"Create the {cloud.container}, or correct store.url."
-            return Missing(operation, place, f"there is no such {cloud.container}", remedy)
+            return StoreError(operation, place, f"there is no such {cloud.container}", remedy)
         if failure.code in cloud.unknown or failure.status == 401:
             return StoreError(operation, place, reason, cloud.credentials)
         if failure.code in cloud.remedies:
