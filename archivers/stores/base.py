@@ -298,6 +298,40 @@ class PlainStore:
         return self.get_bytes(key, size)
 
 
+class ServedStore(PlainStore):
+    """A base for stores of servers: each object is put by one request, whole or not at all."""
+
+    def check_there(self) -> None:
+        """Does nothing: a bucket that is missing is told by the first request."""
+
+    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:  # noqa: ARG002
+        """Returns 0: a failed put leaves nothing behind."""
+        return 0
+
+    def unfinished(self, folder: str) -> Sequence[str]:  # noqa: ARG002
+        """Returns none."""
+        return []
+
+    def _look_up(
+        self: ObjectStore, key: str, data: bytes, failed: StoreError, cause: Exception, *, may_come: bool
+    ) -> None:
+        """Finds out whether a put that failed took effect. Returns if it did; otherwise raises the error that
+        applies. `may_come`: the server may still carry it out."""
+        try:
+            if self.get_bytes(key) == data:
+                return
+        except NotFound:
+            pass
+        except (StoreError, OSError) as unread:
+            reason = f"{failed.reason}. Reading it back failed too: {unread}"
+            remedy = "Whether it was written is unknown. It is safe to run again."
+            raise OutcomeUnknown("put", failed.place, reason, remedy) from cause
+        if may_come:
+            remedy = "It is not there yet, and may come. It is safe to run again."
+            raise OutcomeUnknown("put", failed.place, failed.reason, remedy) from cause
+        raise failed from cause
+
+
 class ForwardingStore:
     """The store behind it: a base for stores that change some of what it does."""
 

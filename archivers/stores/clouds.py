@@ -25,13 +25,11 @@ from obstore.exceptions import BaseError, InvalidPathError
 from bucketwise.archivers.stores.base import (
     AlreadyExists,
     Denied,
-    Missing,
     NotFound,
     OlderVersions,
-    OutcomeUnknown,
-    PlainStore,
     Requests,
     Rights,
+    ServedStore,
     StoreError,
     StoreObject,
     Versioning,
@@ -141,10 +139,8 @@ class Failure(Exception):
         return re.sub(r"\S+://\S+", "…", re.sub(r"^Generic \w+ error: ", "", first))
 
 
-class CloudStore(PlainStore):
-    """A store in a container of a cloud. Safe to use from several threads, and not after a fork.
-
-    A put is one request, so that a failed one leaves nothing behind."""
+class CloudStore(ServedStore):
+    """A store in a container of a cloud. Safe to use from several threads, and not after a fork."""
 
     def __init__(self, cloud: Cloud, settings: StorePlace, *, limits: Limits = USUAL) -> None:
         url = urlsplit(settings.url)
@@ -167,9 +163,6 @@ class CloudStore(PlainStore):
         except _FAILURES as error:
             raise StoreError("open", self.url, Failure(error).reason, cloud.credentials) from error
 
-    def check_there(self) -> None:
-        """Does nothing: a container that is missing is told by the first request."""
-
     def put_bytes(
         self,
         key: str,
@@ -183,7 +176,10 @@ class CloudStore(PlainStore):
         try:
             self._put(key, data, "create" if if_absent else "overwrite")
         except Failure as failure:
-            self._resolve_put(key, data, failure)
+            failed = self._error("put", key, failure)
+            if not failure.had_effect:
+                raise failed from failure.error
+            self._look_up(key, data, failed, failure.error, may_come=failure.may_still_happen)
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object. Reads it again where the reply breaks off."""
@@ -246,14 +242,6 @@ class CloudStore(PlainStore):
         why = f"bucketwise has no way to ask this {self._cloud.container} for versions and soft-deleted files"
         return [OlderVersions(f"{self.url}/{prefix}", unknown=why)]
 
-    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:  # noqa: ARG002
-        """Returns 0: each object is put by one request, whole or not at all."""
-        return 0
-
-    def unfinished(self, folder: str) -> Sequence[str]:  # noqa: ARG002
-        """Returns none."""
-        return []
-
     def probe(self) -> bool:
         """Tries every right, with an object that is removed again."""
         return probe_store(self, self._cloud.rights, self._refuses_overwrite)
@@ -283,7 +271,8 @@ class CloudStore(PlainStore):
             if number:
                 self.requests.count("list")
             found += [it for it in page if it["path"].startswith(wanted)]
-            if is_narrow and page[-1]["path"] > wanted and not page[-1]["path"].startswith(wanted):
+            last = page[-1]["path"] if page else ""
+            if is_narrow and last > wanted and not last.startswith(wanted):
                 break
         return found
 
@@ -323,7 +312,7 @@ class CloudStore(PlainStore):
             )
         if failure.code in cloud.absent:
             remedy = f"Create the {cloud.container}, or correct store.url."
-            return Missing(operation, place, f"there is no such {cloud.container}", remedy)
+            return StoreError(operation, place, f"there is no such {cloud.container}", remedy)
         if failure.code in cloud.unknown or failure.status == 401:
             return StoreError(operation, place, reason, cloud.credentials)
         if failure.code in cloud.remedies:
@@ -337,26 +326,6 @@ class CloudStore(PlainStore):
         if failure.code in cloud.taken:
             return AlreadyExists(operation, place, "it already exists")
         return StoreError(operation, place, reason, _AGAIN if failure.is_transient else "")
-
-    def _resolve_put(self, key: str, data: bytes, failure: Failure) -> None:
-        """Finds out after a failed put whether it took effect. Returns if it did; otherwise raises the error
-        that applies."""
-        failed = self._error("put", key, failure)
-        if not failure.had_effect:
-            raise failed from failure.error
-        try:
-            if self.get_bytes(key) == data:
-                return
-        except NotFound:
-            pass
-        except StoreError as unread:
-            reason = f"{failed.reason}. Reading it back failed too: {unread}"
-            remedy = "Whether it was written is unknown. It is safe to run again."
-            raise OutcomeUnknown("put", failed.place, reason, remedy) from failure.error
-        if failure.may_still_happen:
-            remedy = "It is not there yet, and may come. It is safe to run again."
-            raise OutcomeUnknown("put", failed.place, failed.reason, remedy) from failure.error
-        raise failed from failure.error
 
     def _refuses_overwrite(self, key: str) -> bool:
         try:

@@ -19,14 +19,11 @@ from bucketwise.archivers.stores.base import (
     AlreadyExists,
     Cold,
     Corrupt,
-    Denied,
-    NotFound,
     ObjectStore,
     OlderVersions,
-    OutcomeUnknown,
-    PlainStore,
     Requests,
     Rights,
+    ServedStore,
     StoreError,
     StoreObject,
     Versioning,
@@ -83,7 +80,7 @@ def open_store(settings: StorePlace) -> ObjectStore:
     )
 
 
-class S3Store(PlainStore):
+class S3Store(ServedStore):
     """A store in an S3 bucket. Credentials come from boto3's own chain. Safe to use from several threads.
     `lock`: how long the files of a commit are locked; None: they are not."""
 
@@ -126,9 +123,6 @@ class S3Store(PlainStore):
         """Returns the s3:// URL of the bucket and prefix."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
-    def check_there(self) -> None:
-        """Does nothing: a bucket that is missing is told by the first request."""
-
     def put_bytes(
         self,
         key: str,
@@ -160,7 +154,10 @@ class S3Store(PlainStore):
                     key, data, if_absent=True, storage_class=storage_class, locked_from=locked_from
                 )
             else:
-                self._resolve_put(key, error, data)
+                failed = self._error("put", key, error)
+                if is_definite(error):
+                    raise failed from error
+                self._look_up(key, data, failed, error, may_come=may_still_happen(error))
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object. Reads it again from its start where the reply breaks off or is
@@ -401,14 +398,6 @@ class S3Store(PlainStore):
         )
         return until
 
-    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:  # noqa: ARG002
-        """Returns 0: each object is put by one request, whole or not at all."""
-        return 0
-
-    def unfinished(self, folder: str) -> Sequence[str]:  # noqa: ARG002
-        """Returns none."""
-        return []
-
     def probe(self) -> bool:
         """Tries every right, with an object that is removed again."""
         return probe_store(self, _RIGHTS, self._refuses_overwrite)
@@ -424,30 +413,6 @@ class S3Store(PlainStore):
 
     def _error(self, operation: str, key: str, error: Exception) -> StoreError:
         return store_error(operation, f"{self.url}/{key}", error)
-
-    def _resolve_put(self, key: str, error: Exception, data: bytes) -> None:
-        """Finds out after a failed put whether it took effect. Returns if it did; otherwise raises the error
-        that applies."""
-        failed = self._error("put", key, error)
-        if is_definite(error):
-            raise failed from error
-        try:
-            if self._holds(key, data):
-                return
-        except (StoreError, OSError) as unread:
-            reason = f"{failed.reason}. Reading it back failed too: {unread}"
-            remedy = "Whether it was written is unknown. It is safe to run again."
-            raise OutcomeUnknown("put", failed.place, reason, remedy) from error
-        if may_still_happen(error):
-            remedy = "It is not there yet, and may come. It is safe to run again."
-            raise OutcomeUnknown("put", failed.place, failed.reason, remedy) from error
-        raise failed from error
-
-    def _holds(self, key: str, data: bytes) -> bool:
-        try:
-            return self.get_bytes(key) == data
-        except NotFound:
-            return False
 
     def _refuses_overwrite(self, key: str) -> bool:
         try:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from bucketwise.archivers.stores import open_store
-from bucketwise.archivers.stores.base import Corrupt, Denied, Missing, ObjectStore, StoreError
+from bucketwise.archivers.stores.base import Corrupt, Denied, ObjectStore, StoreError
 from bucketwise.config.tables import Store
 from tests.clouds import ACCOUNT_KEY, CREDENTIALS, container_of, use_credentials
 from tests.faults.s3_proxy import BitFlippedInUpload, Fault, Pass, Refused, Reply, Request, S3Proxy, s3_proxy
@@ -37,8 +37,10 @@ def test_a_container_that_is_missing_is_told_and_never_made(direct: Store) -> No
         lambda: store.put_bytes("k", DATA, if_absent=True),
         lambda: list(store.list()),
     ):
-        with pytest.raises(Missing, match=r"there is no such (bucket|container)\. Create the .*store\.url"):
+        absent = r"there is no such (bucket|container)\. Create the .*store\.url"
+        with pytest.raises(StoreError, match=absent) as told:
             ask()
+        assert type(told.value) is StoreError
     with pytest.raises(OSError, match="404"):
         container_of(elsewhere).names()
 
