@@ -19,6 +19,7 @@ from bucketwise.archivers.stores.base import (
     AlreadyExists,
     Cold,
     Corrupt,
+    Denied,
     ObjectStore,
     OlderVersions,
     Requests,
