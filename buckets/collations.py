@@ -12,7 +12,7 @@ from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.bson.types import STRING, first_at
 from bucketwise.buckets.models.model import BucketModel
 
-Document = Mapping[str, Any]
+Document = dict[str, Any]
 #: Whether a document, as BSON, meets a query.
 Test = Callable[[bytes], bool]
 
@@ -67,12 +67,12 @@ class Comparison:
         return None
 
 
-def leading(indexes: Iterable[Document], field: str) -> list[Document]:
+def leading(indexes: Iterable[Mapping[str, Any]], field: str) -> list[Mapping[str, Any]]:
     """Returns those of a collection's indexes that give all documents in the order of this field."""
     return [it for it in indexes if next(iter(it["key"])) == field and _is_whole(it)]
 
 
-def _is_whole(index: Document) -> bool:
+def _is_whole(index: Mapping[str, Any]) -> bool:
     usable = not index.get("hidden") and "partialFilterExpression" not in index
     return usable and next(iter(index["key"].values())) in (1, -1) and not index.get("sparse")
 
