@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ from bucketwise.buckets.models.series import is_of_series
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import UsageError
 from bucketwise.rollups.holds import Holds
+from bucketwise.rollups.rolling.quarantine import MOST_NAMED, Quarantine
 
 
 @dataclass(frozen=True)
@@ -304,8 +306,12 @@ def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterato
     minutes only. Days without any are taken together."""
     whole = Grid.around(start, end, step)
     at = whole.start
+    recorded = Quarantine(context.database, context.policy, context.now).recorded()
+    broken = [it["_id"]["id"] for it in islice(recorded, MOST_NAMED)]  # each may cover years
+    live: int | None = at - 1
     while at < whole.end:
-        live = context.source.earliest(at)
+        if live is not None and live < at:
+            live = context.source.earliest(at, broken)
         quiet = whole.end - at if live is None else live // DAY_MS * DAY_MS - at
         stop = min(at + max(DAY_MS, min(quiet, _QUIET_DAYS * DAY_MS)), whole.end)
         yield Grid(at, stop, step)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
 from pymongo import ASCENDING, DESCENDING
 from pymongo.client_session import ClientSession
+from pymongo.collation import Collation
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from bucketwise.buckets.bson.cursor import SIMPLE, First, find_raw, is_sharded
+from bucketwise.buckets.bson.cursor import ALL, First, find_raw, is_sharded
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import ARRAY, DECODED, elements, first_at
+from bucketwise.buckets.collations import Comparison
 from bucketwise.buckets.fields.ids import sort_key
 from bucketwise.buckets.fields.isoforms import UNSORTED_MS
 from bucketwise.buckets.fields.timeforms import any_of
@@ -75,6 +77,11 @@ class Source:
         """Returns the indexes of the buckets' collection, which is no view. Asks once."""
         return [dict(index) for index in self.collection.list_indexes()]
 
+    @cached_property
+    def comparison(self) -> Comparison:
+        """Returns by which collations queries compare texts, so that an index finds them."""
+        return Comparison(self.model, lambda: self.indexes)
+
     @property
     def has_texts(self) -> bool:
         """Returns whether the time of a bucket may be text."""
@@ -109,7 +116,7 @@ class Source:
         others = [it for it in map(self._form.not_plain, self.model.own_times) if it is not None]
         if others and not self.is_plain:
             found = self.collection.find_one(
-                {"$or": others}, {"_id": 1}, session=self._session, collation=SIMPLE
+                {"$or": others}, {"_id": 1}, session=self._session, collation=self.comparison.of()
             )
             if found is None:
                 self._form = self._form.plain
@@ -127,7 +134,11 @@ class Source:
         if _is_empty(start_ms, end_ms):
             return iter(())
         holding = self.model.range_query(self._form, start_ms, end_ms)
-        return self._read({"$and": [holding, also]} if also else holding)
+        return self._read(holding, also)
+
+    def matching(self, also: Document) -> Iterator[Batch]:
+        """Yields every bucket that matches a query, whatever its times."""
+        return self._read({}, also)
 
     def ending(self, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
         """Yields every bucket whose last time by its fields (`slots`: whose start) lies in [start, end), and
@@ -137,7 +148,7 @@ class Source:
             return
         # Not all at once: the server would check for each whether another range has found it already.
         for span in self.model.ending_queries(self._form, start_ms, end_ms - 1):
-            yield from self._read({"$and": [span, also]} if also else span, reads_ahead=False)
+            yield from self._read(span, also, reads_ahead=False)
 
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
         """Yields the buckets with these `_id`s that are there."""
@@ -209,14 +220,14 @@ class Source:
         """Yields the buckets with no usable time. No query by time finds them."""
         return self._read({"$or": self.model.untimed_queries(self._form)})
 
-    def earliest(self, at_or_after_ms: int | None = None) -> int | None:
+    def earliest(self, at_or_after_ms: int | None = None, but: Sequence[Any] = ()) -> int | None:
         """Returns the first instant, at or after the argument, that a bucket covers; None where there is
         none. Where bounds are seconds, it may return the argument for the whole second in which a bucket
-        ended."""
+        ended. `but`: `_id`s of buckets that may cover it all the same."""
         at = FIRST_MS if at_or_after_ms is None else at_or_after_ms
         if at > LAST_MS:
             return None
-        if self._is_running(at):
+        if self._is_running(at, but):
             return at
         found = self._first_from(max(FIRST_MS, at - self.model.reach_ms))
         while found is not None and found < at and not self.has_texts:
@@ -237,9 +248,8 @@ class Source:
         if not self.model.own_times:
             found = self._first_hour(
                 at_or_after_ms,
-                lambda start, end: {
-                    "$and": [any_of(self.model.ending_queries(self._form, start, end)), also or {}]
-                },
+                lambda start, end: any_of(self.model.ending_queries(self._form, start, end)),
+                also,
             )
             return min((max(end - 1, at_or_after_ms) for _, end in found), default=None)
         return self._extreme(self.last_field, at_or_after_ms, ASCENDING, also)
@@ -250,7 +260,9 @@ class Source:
             return 0
         ending: Document = {"$or": self.model.ending_queries(self._form, start_ms, end_ms - 1)}
         query = {"$and": [ending, also]} if also else ending
-        return self.collection.count_documents(query, session=self._session, collation=SIMPLE)
+        return self.collection.count_documents(
+            query, session=self._session, collation=self.comparison.of(also)
+        )
 
     def count_due(self, spans: Sequence[Due], also: Document | None = None) -> int:
         """Returns how many buckets end in these stretches, and match the query `also`."""
@@ -283,11 +295,11 @@ class Source:
         well."""
         projection = _only(*self.model.span_paths)
         sort = self.model.sample_index or self.model.span_fields[1]
-        found = self._ends(
-            find_raw(self.collection, {}, self._session, projection, First(1, [(sort, DESCENDING)]))
-        )
+        last = First(1, [(sort, DESCENDING)], self.comparison.of())
+        found = self._ends(find_raw(self.collection, {}, self._session, projection, last))
         later = self.model.range_query(self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
-        found += self._ends(find_raw(self.collection, later, self._session, projection))
+        every = ALL._replace(collation=self.comparison.of())
+        found += self._ends(find_raw(self.collection, later, self._session, projection, every))
         latest = max(found, default=None)
         return latest if latest is None or not self.model.reading_form.has_texts else latest + UNSORTED_MS
 
@@ -303,24 +315,25 @@ class Source:
         model = self.model
         found = [self._extreme(field, at, ASCENDING, also) for field in model.own_times[:1]]
         if not model.tells_first:
-            found.append(self._first_sample(at, also or {}))
+            found.append(self._first_sample(at, also))
         return min((it for it in found if it is not None), default=None)
 
-    def _first_sample(self, at: int, also: Document) -> int | None:
+    def _first_sample(self, at: int, also: Document | None) -> int | None:
         """Returns the first time of a sample at or after `at`."""
-        found = self._first_hour(at, lambda start, end: {"$and": [self.model.sample_query(start, end), also]})
+        found = self._first_hour(at, self.model.sample_query, also)
         return min((max(start, at) for start, _ in found), default=None)
 
-    def _first_hour(self, at: int, query: Callable[[int, int], Document]) -> list[tuple[int, int]]:
-        """Returns what the buckets cover that meet the query of the first hour, at or after `at`, that any
-        meets. An index tells at once whether there are any before an instant: so the hour is searched for by
-        halves."""
+    def _first_hour(
+        self, at: int, query: Callable[[int, int], Document], also: Document | None
+    ) -> list[tuple[int, int]]:
+        """Returns what the buckets cover, from its beginning on, that meet `also` and the query of the first
+        hour, at or after `at`, that any meets. An index tells at once whether there are any before an
+        instant: so the hour is searched for by halves."""
 
         def holding(end: int, limit: int) -> list[tuple[int, int]]:
-            only = _only(*self.model.span_fields)
-            raw = find_raw(
-                self.collection, query(at, end), self._session, only, First(limit), reads_ahead=False
-            )
+            only, asked = _only(*self.model.span_fields), {"$and": [query(at, end), also or {}]}
+            first = First(limit, collation=self.comparison.of(also))
+            raw = find_raw(self.collection, asked, self._session, only, first, reads_ahead=False)
             return [it for docs in raw for it in map(self.model.covered_span, docs) if it]
 
         if at > LAST_MS or not holding(LAST_MS, 1):
@@ -329,14 +342,20 @@ class Source:
         while high - low >= _HOUR_MS:
             middle = (low + high) // 2
             low, high = (low, middle) if holding(middle, 1) else (middle + 1, high)
-        return holding(high, 0)
+        return [(max(start, low), end) for start, end in holding(high, 0)]
 
-    def _is_running(self, at: int) -> bool:
-        """Returns whether a bucket of unknown length covers the instant."""
+    def _is_running(self, at: int, but: Sequence[Any]) -> bool:
+        """Returns whether a bucket of unknown length covers the instant, and none of these."""
         running = self.model.running_query(self._form, at) if at > FIRST_MS else None
         if running is None:
             return False
-        found = self.collection.find(running, {"_id": 1}, session=self._session, collation=SIMPLE)
+        others: Document = {"_id": {"$nin": list(but)}} if but else {}
+        found = self.collection.find(
+            {"$and": [running, others]},
+            {"_id": 1},
+            session=self._session,
+            collation=self.comparison.of(others),
+        )
         return any(True for _ in found.limit(1))
 
     def _ranges(self, field: str, first_ms: int, last_ms: int, *, is_sound: bool = False) -> list[Document]:
@@ -356,10 +375,11 @@ class Source:
             query = {"$and": [spans[number], {"$nor": arrays}, also or {}]}
             time = self._form.unsorted(field)
             if time is not None and number == len(spans) - 1:
-                found += self._extreme_of(query, time, direction)
+                found += self._extreme_of(query, time, direction, self.comparison.of(also))
             else:
                 sort, projection = [(field, direction)], _only(*paths)
-                raw = find_raw(self.collection, query, self._session, projection, First(1, sort))
+                first_one = First(1, sort, self.comparison.of(also))
+                raw = find_raw(self.collection, query, self._session, projection, first_one)
                 found += [self._time_in(document, field, direction, at) for docs in raw for document in docs]
             if found and direction == ASCENDING and min(found) <= at:
                 break
@@ -369,27 +389,30 @@ class Source:
             return None
         return min(found) if direction == ASCENDING else max(found)
 
-    def _extreme_of(self, query: Document, time: Document, direction: int) -> list[int]:
+    def _extreme_of(
+        self, query: Document, time: Document, direction: int, collation: Collation | Document
+    ) -> list[int]:
         """Returns the lowest or highest time of the buckets that match a query, by an expression; nothing
         where there are none."""
         if (lead := self._form.lead) is None:
-            return self._least(query, time, direction)
+            return self._least(query, time, direction, collation)
         found: list[int] = []
         for kind in ("number", "string"):
             of_kind = {"$and": [query, {lead: {"$type": kind}}]}
-            nearest = find_raw(
-                self.collection, of_kind, self._session, _only(lead), First(1, [(lead, direction)])
-            )
+            first = First(1, [(lead, direction)], collation)
+            nearest = find_raw(self.collection, of_kind, self._session, _only(lead), first)
             for value in [first_at(it, split(lead)) for docs in nearest for it in docs]:
                 same = {"$and": [of_kind, {lead: as_queried(value)}]}
-                found += self._least(same, time, direction)
+                found += self._least(same, time, direction, collation)
         return found
 
-    def _least(self, query: Document, time: Document, direction: int) -> list[int]:
+    def _least(
+        self, query: Document, time: Document, direction: int, collation: Collation | Document
+    ) -> list[int]:
         """Returns the lowest or highest time of the buckets that match a query, all of which are read."""
         group = {"_id": None, "time": {"$min" if direction == ASCENDING else "$max": time}}
         steps = [{"$match": query}, {"$group": group}]
-        found = self.collection.aggregate(steps, session=self._session, collation=SIMPLE)
+        found = self.collection.aggregate(steps, session=self._session, collation=collation)
         return [self._form.placed_as_shown(as_ms(it["time"])) for it in found if it["time"] is not None]
 
     def _time_in(self, document: bytes, field: str, direction: int, at: int) -> int:
@@ -399,9 +422,17 @@ class Source:
             return at
         return max(self._form.sorted_from(found, direction, value), at)
 
-    def _read(self, query: Mapping[str, Any], *, reads_ahead: bool = True) -> Iterator[Batch]:
-        for found in find_raw(self.collection, query, self._session, reads_ahead=reads_ahead):
-            yield self.with_overflow(found)
+    def _read(
+        self, query: Document, also: Document | None = None, *, reads_ahead: bool = True
+    ) -> Iterator[Batch]:
+        collation, is_meant = self.comparison.reading(also)
+        asked = {"$and": [query, also]} if also and query else also or query
+        first = ALL._replace(collation=collation)
+        for found in find_raw(self.collection, asked, self._session, first=first, reads_ahead=reads_ahead):
+            kept = (
+                found if is_meant is None else found.take([i for i, it in enumerate(found) if is_meant(it)])
+            )
+            yield self.with_overflow(kept)
 
     def with_overflow(self, main: Docs) -> Batch:
         """Returns the buckets with the overflow of those that are flagged."""

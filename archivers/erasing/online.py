@@ -20,7 +20,7 @@ from bucketwise.archivers.records.receipts import MERGED, MERGING
 from bucketwise.archivers.versions.kept import KeptVersion, KeptVersions, beside
 from bucketwise.archivers.versions.merging import record_superseded
 from bucketwise.archivers.writes import archive_collections, chunks, replace_raw, same_id, units
-from bucketwise.buckets.bson.cursor import SIMPLE, find_raw, ids_query
+from bucketwise.buckets.bson.cursor import SIMPLE, ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.fields.selectors import selector_query
 from bucketwise.buckets.source import Source
@@ -58,7 +58,7 @@ def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Selected]
     if within.is_bounded:
         found = chain(source.batches(within.start_ms, within.end_ms, query), source.untimed())
     else:
-        found = chain(map(source.with_overflow, find_raw(source.collection, query)))
+        found = source.matching(query)
     for batch in found:
         yield batch, erasure.sort(batch)
 

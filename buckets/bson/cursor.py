@@ -180,14 +180,16 @@ _EMPTY = _LENGTH.pack(LEAST) + b"\0"
 
 
 class First(NamedTuple):
-    """The first documents of a query, at `most` so many: in an order, or as MongoDB finds them."""
+    """The first documents of a query, at `most` so many: in an order, or as MongoDB finds them. `collation`:
+    by which texts are compared."""
 
     most: int
     order: list[tuple[str, int]] | None = None
+    collation: Collation | Mapping[str, Any] = SIMPLE
 
 
 #: All documents of a query, as MongoDB finds them.
-_ALL = First(0)
+ALL = First(0)
 
 
 def find_raw(
@@ -195,15 +197,15 @@ def find_raw(
     query: Mapping[str, Any],
     session: ClientSession | None = None,
     fields: Document | None = None,
-    first: First = _ALL,
+    first: First = ALL,
     reads_ahead: bool = True,
 ) -> Iterator[Docs]:
     """Yields the documents that meet the query, or the `first` of them, in pieces of at most MOST_BYTES.
     Where it `reads_ahead`, and without a session, the next replies are fetched while one is worked on. Texts
-    are compared by their bytes. In a query for `_id`s the server compares as the collection does, so that
-    their index serves: `lookup.find_ids` leaves out what it takes for equal."""
+    are compared by their bytes, unless a collation is named. In a query for `_id`s the server compares as the
+    collection does, so that their index serves: `lookup.find_ids` leaves out what it takes for equal."""
     reads_ahead = reads_ahead and session is None
-    collation = None if "_id" in query else SIMPLE
+    collation = None if "_id" in query else first.collation
     cursor = _Cursor(
         collection,
         query,

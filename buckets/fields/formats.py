@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bucketwise.buckets.fields.clocks import Clock, days_placed
 from bucketwise.buckets.fields.distinct import distinct_rows
 from bucketwise.buckets.fields.isoforms import Integers, Texts, days_before, month_length, number
-from bucketwise.buckets.fields.times import DAY_MS, NO_TIME, PER_SECOND, Unit
+from bucketwise.buckets.fields.times import DAY_MS, LAST_TEXT, NO_TIME, PER_SECOND, Unit
 from bucketwise.config.times import tokens_of
 
 MONTHS = tuple(it.lower() for it in calendar.month_name[1:])
@@ -117,6 +117,11 @@ class TimeFormat:
             and not ("f" in self.letters and self._tokens[-1].directive != "f")
         )
 
+    def sorts_under(self, collation: Mapping[str, Any]) -> bool:
+        """Returns whether texts with all their digits sort under a collation as their bytes do. They differ
+        in digits alone, whose order is that of all collations; and so do numbers that have as many digits."""
+        return self.is_sorted and not (collation.get("numericOrdering") and "f" in self.letters)
+
     @property
     def is_of_digits(self) -> bool:
         """Returns whether texts are of digits alone, and sort, so that whole numbers may stand for them."""
@@ -159,7 +164,7 @@ class TimeFormat:
         if iso.startswith("-") or iso < "0001":
             iso = "0001-01-01T00:00:00.000"
         if iso[4] != "-":
-            return ":"
+            return LAST_TEXT
         parts = dict(zip(_IN_ORDER, re.split("[-T:.]", iso), strict=True))
         parts["f"] = parts["f"].rstrip("0") or "0"
         return "".join(parts.get(it.directive, it.text) for it in self._tokens)

@@ -17,7 +17,7 @@ from bucketwise.buckets.bson.types import STRING
 from bucketwise.buckets.fields.clocks import UTC_CLOCK, Clock, all_shown, days_placed, placed
 from bucketwise.buckets.fields.distinct import distinct_rows
 from bucketwise.buckets.fields.timeforms import Bounds, Document, TimeForm, any_of
-from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, NO_TIME, as_date
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, LAST_TEXT, NO_TIME, as_date
 from bucketwise.buckets.layouts.layout import Element, Group, by_size, read_bytes
 
 Texts = NDArray[np.uint8]  # m × width, ASCII, with zeros behind shorter ones
@@ -163,7 +163,7 @@ def date_text(ms: int) -> str:
     text = str(day)
     if text.startswith("-") or text < "0001":
         return "0001"
-    return text if len(text) == len("0000-00-00") else ":"
+    return text if len(text) == len("0000-00-00") else LAST_TEXT
 
 
 #: A text's date is that of its own clock: at most so far from the UTC date of its instant.
@@ -172,8 +172,8 @@ _TEXT_MARGIN_MS = 2 * DAY_MS
 #: a day of its own clock's day, and these days are in order.
 UNSORTED_MS = 3 * DAY_MS
 _MINUTE_MS = 60_000
-#: Characters of a text's date and T, and a text that sorts behind all that may follow.
-_DATE_T, _LAST_TEXT = len("0000-00-00T"), "["
+#: Characters of a text's date and T.
+_DATE_T = len("0000-00-00T")
 
 
 class IsoForm(TimeForm):
@@ -231,10 +231,10 @@ class IsoForm(TimeForm):
 
     @property
     def _usable(self) -> list[Bounds]:
-        """Returns what sorts as the texts of years do: of texts, `untimed` looks at each, but where all are
-        taken for plain ones."""
+        """Returns all texts from the year 1 on: `untimed` looks at each, but where all are taken for plain
+        ones."""
         dates = self._bounds(FIRST_MS, LAST_MS)[0]
-        return [Bounds("0001", "$lt", ":"), dates]
+        return [Bounds("0001", "$lt", {"$literal": {}}), dates]
 
     def untimed(self, field: str) -> list[Document]:
         """Returns queries for all that is no date, and no ISO 8601 text."""
@@ -282,7 +282,7 @@ class IsoForm(TimeForm):
             return found
         outside = [
             {field: {"$gte": _minute(begin)[:_DATE_T], "$lt": _minute(begin)}},
-            {field: {"$gte": _minute(end) + _LAST_TEXT, "$lt": _minute(end)[:_DATE_T] + _LAST_TEXT}},
+            {field: {"$gte": _minute(end + _MINUTE_MS), "$lt": date_text(end + DAY_MS)}},
         ]
         examined: Document = {"$and": [{"$nor": outside}, _exactly(field, first_ms, last_ms, is_sound)]}
         return {"$and": [found, examined if is_sound else any_of([*_inside(field, first_ms, end), examined])]}

@@ -26,7 +26,7 @@ from bucketwise.buckets.fields.timeforms import (
     TimestampForm,
     usable,
 )
-from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND, Unit, as_date
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, LAST_TEXT, NO_TIME, PER_SECOND, Unit, as_date
 from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_size, by_type, read_bytes
 from bucketwise.config.policies import Policy, TimeUnit
 
@@ -97,6 +97,10 @@ class FormattedForm(TimeForm):
         """Returns whether an index on the field finds a range of times."""
         return self.format.is_sorted
 
+    def sorts_under(self, collation: Document) -> bool:
+        """Returns whether queries find the same times by an index with a collation."""
+        return self.format.sorts_under(collation)
+
     @property
     def plain(self) -> TimeForm:
         """Returns the same form, with all texts taken for such as have all their digits."""
@@ -134,7 +138,7 @@ class FormattedForm(TimeForm):
     def _sorted_bounds(self, first_ms: int, last_ms: int) -> Bounds:
         first, last = all_shown(self.clock, first_ms, last_ms)
         low = "" if first_ms <= FIRST_MS else self.format.rendered(first)
-        return Bounds(low, "$lt", "\U0010ffff" if last_ms >= LAST_MS else self.format.rendered(last + 1))
+        return Bounds(low, "$lt", LAST_TEXT if last_ms >= LAST_MS else self.format.rendered(last + 1))
 
     def _is_within(self, field: str, first_ms: int, last_ms: int) -> Document:
         first, last = all_shown(self.clock, first_ms, last_ms)
@@ -219,7 +223,7 @@ class Lead(NamedTuple):
     def within(self, first: int, last: int) -> Document:
         """Returns a query for the values of times from first to last, milliseconds as a clock shows them."""
         low = "" if first <= FIRST_MS else self.format.rendered(first - self.format.step_ms + 1)
-        high = "\U0010ffff" if last >= LAST_MS else self.format.rendered(last + 1)
+        high = LAST_TEXT if last >= LAST_MS else self.format.rendered(last + 1)
         texts = {self.field: {"$gte": low, "$lt": high}}
         if not self.format.is_of_digits:
             return texts
@@ -271,6 +275,10 @@ class JoinedForm(FormattedForm):
     def is_sorted(self) -> bool:
         """Returns whether an index on one of the fields narrows a range of times down."""
         return self._lead is not None
+
+    def sorts_under(self, collation: Document) -> bool:
+        """Returns whether queries find the same times by an index with a collation."""
+        return self._lead is not None and self._lead.format.sorts_under(collation)
 
     @property
     def lead(self) -> str | None:

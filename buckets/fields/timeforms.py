@@ -208,6 +208,10 @@ class TimeForm:
         """Returns whether an index on the field finds a range of times."""
         return True
 
+    def sorts_under(self, collation: Document) -> bool:
+        """Returns whether queries find the same times by an index with a collation."""
+        return True
+
     @property
     def lead(self) -> str | None:
         """Returns the field, of several that a time lies in, by which queries narrow times down; None where

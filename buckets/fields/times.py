@@ -19,6 +19,9 @@ FIRST_MS = -62_135_596_800_000
 LAST_MS = 253_402_300_799_999
 DAY_MS = 86_400_000
 
+#: Sorts behind all texts that begin with a digit: by their bytes, and under any collation.
+LAST_TEXT = "\U0010ffff"
+
 #: Stands for a value that is no time.
 NO_TIME = -(2**63)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,8 @@ def _note(trial: Trial, what: str, documents: str, notes: Notes) -> None:
 def _note_mixed(trial: Trial, notes: Notes) -> None:
     """Asks about value fields that hold something else than numbers now and then."""
     for name, kinds in trial.decoded.columns.kinds.items():
-        if (count := int((kinds == ValueKind.NONNUMERIC).sum())) > 0:
+        count = int((kinds == ValueKind.NONNUMERIC).sum())
+        if count and name not in trial.policy.text_states:
             notes.add_question(
                 "value_fields",
                 f"{quoted(name)} holds text or the like in {count:,} of {len(kinds):,} readings; "
@@ -93,10 +94,11 @@ def _with_latest(way: Way, trial: Trial, notes: Notes) -> Way:
     """Returns the way with the latest time that is no fault, where a few readings are years after all
     others: of a clock that was never set."""
     times = np.sort(trial.decoded.columns.time)
-    late = np.flatnonzero(np.diff(times) > _YEARS_AHEAD)
-    ahead = len(times) - 1 - int(late[0]) if len(late) else 0
-    if not 0 < ahead <= _REPEATED * len(times):
+    gaps = np.flatnonzero(np.diff(times) > _YEARS_AHEAD)
+    behind = [int(it) for it in len(times) - 1 - gaps if it <= _REPEATED * len(times)]
+    if not behind:
         return way
+    ahead = behind[0]
     first = as_text(as_date(int(times[-ahead])))
     notes.evidence["latest"] = [
         f"{ahead:,} of {len(times):,} readings are at {first} or later, years after all others"
@@ -248,8 +250,10 @@ def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[
     _note(trial, proposal.what, "sampled documents", proposal.notes)
     _note_mixed(trial, proposal.notes)
     _note_repeated(trial, proposal.notes)
-    bounded = [(it, _with_earliest(way, it, proposal.notes)) for it, way in found]
-    ways = tuple(_with_latest(way, it, proposal.notes) for it, way in bounded)
+    ways = tuple(
+        _with_latest(_with_earliest(way, it, notes), it, notes)
+        for (it, way), notes in zip(found, chain([proposal.notes], repeat(Notes())), strict=False)
+    )
     made = Guess(
         collection,
         ways[0].policy,

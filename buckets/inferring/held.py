@@ -12,6 +12,7 @@ from typing import Any
 from bucketwise.buckets.inferring.fields import CLOCK, Fields, has_slots, is_number, non_null
 from bucketwise.buckets.inferring.texts import is_time_of_day
 from bucketwise.buckets.inferring.widths import DAY, HOUR, MINUTE, SECOND, Places, Width
+from bucketwise.buckets.inferring.written import written_in
 
 #: A shorter array of numbers is more likely a point on a map.
 _MIN_PLACES = 4
@@ -115,21 +116,23 @@ class Held:
         """Returns whether the keys of a clock can't be numbers."""
         return any(":" in it for it in self.texts) or len(self.texts) >= _MANY or self.highest[0] >= _MINUTES
 
-    def paths(self, field: str) -> list[str]:
-        """Returns the value fields."""
-        numbers = sum(map(is_number, self.values))
-        if 2 * numbers > len(self.values):
-            return [field]
+    def columns(self, field: str) -> dict[str, list[Any]]:
+        """Returns the value fields, with what they hold."""
+        if self._are_values(self.values):
+            return {field: self.values}
         inner = Fields.of(it for it in self.values if isinstance(it, dict))
         if 2 * len(inner.documents) <= len(self.values):
-            return []
+            return {}
         if not self.is_keyed and any(map(_is_out_of_place, inner.single.values())):
-            return []
-        return [
-            f"{field}.*.{path}"
-            for path, it in inner.single.items()
-            if 2 * sum(map(is_number, it)) > len(non_null(it))
-        ]
+            return {}
+        return {f"{field}.*.{path}": it for path, it in inner.single.items() if self._are_values(it)}
+
+    def _are_values(self, held: Sequence[Any]) -> bool:
+        """Returns whether most of these are numbers, or all of them in another form."""
+        if 2 * sum(map(is_number, held)) > len(non_null(held)):
+            return True
+        written = written_in(held)
+        return written is not None and (written.is_sure or self.is_keyed)
 
 
 #: Widths of slots that a clock names.

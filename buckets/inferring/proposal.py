@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -99,19 +98,28 @@ def _telling_apart(
 ) -> list[str]:
     """Returns those of the other fields that distinguish most rows of the same series and time."""
     added: list[str] = []
-    repeated = _repeated([*chosen], columns, times)
+    doubled = repeated([*chosen], columns, times)
     for path in others:
-        remaining = _repeated([*chosen, *added, path], columns, times) if repeated else 0
-        if repeated and remaining <= repeated // 10 and len(set(map(_hashable, columns[path]))) < len(times):
+        remaining = repeated([*chosen, *added, path], columns, times) if doubled else 0
+        if doubled and remaining <= doubled // 10 and len(set(map(_hashable, columns[path]))) < len(times):
             added.append(path)
-            repeated = remaining
+            doubled = remaining
     return added
 
 
-def _repeated(fields: list[str], columns: Columns, times: Sequence[int | None]) -> int:
+def repeated(fields: Sequence[str], columns: Columns, times: Sequence[int | None]) -> int:
     """Returns how many rows have series and time of another one."""
-    rows = zip(times, *(map(_hashable, columns[it]) for it in fields), strict=True)
-    return sum(count - 1 for count in Counter(rows).values())
+    return sum(len(it) - len(set(it)) for it in grouped(fields, columns, times).values())
+
+
+def grouped(
+    fields: Sequence[str], columns: Columns, times: Sequence[int | None]
+) -> dict[tuple[Hashable, ...], list[int | None]]:
+    """Returns the times of the rows of each series."""
+    found: dict[tuple[Hashable, ...], list[int | None]] = {}
+    for at, *series in zip(times, *(map(_hashable, columns[it]) for it in fields), strict=True):
+        found.setdefault(tuple(series), []).append(at)
+    return found
 
 
 def _note_choice(chosen: list[str], columns: Columns, notes: Notes) -> None:
@@ -165,6 +173,14 @@ class Proposal:
     timezone: str | None = None
     alternatives: Sequence[Alternative] = SOLE
     clocks: Sequence[Alternative] = SOLE
+
+    def combine(self, ways: Sequence[Alternative]) -> None:
+        """Has each of the alternatives go with each of these ways."""
+        self.alternatives = [
+            Alternative({**a.keys, **b.keys}, "; ".join(filter(None, (a.why, b.why))))
+            for a in self.alternatives
+            for b in ways
+        ]
 
 
 @dataclass(frozen=True)
@@ -266,11 +282,7 @@ def choose_values(columns: Columns, paths: Sequence[str], proposal: Proposal) ->
             for it in maps
         ]
         none = Alternative({}, f"{listed(list(words))} in {quoted(path)} are no numbers")
-        proposal.alternatives = [
-            Alternative({**a.keys, **b.keys}, "; ".join(filter(None, (a.why, b.why))))
-            for a in proposal.alternatives
-            for b in (none, *ways)
-        ]
+        proposal.combine((none, *ways))
         return
 
 

@@ -16,6 +16,7 @@ from bucketwise.buckets.inferring.proposal import (
     choose_values,
     names_of,
 )
+from bucketwise.buckets.inferring.states import choose_states
 from bucketwise.buckets.inferring.texts import is_time_of_day
 from bucketwise.buckets.inferring.times import times_in
 from bucketwise.buckets.inferring.values import numeric
@@ -43,6 +44,8 @@ def propose(evidence: Evidence) -> Iterator[Proposal]:
         names = names_of(evidence, [proposal.keys.get("local_offset_field", "")])
         choose_series(names, time.values, evidence, time.path, proposal)
         _choose_values(evidence, proposal.keys["series_fields"], attributes, proposal)
+        if attributes is None and not proposal.keys["value_fields"]:
+            choose_states(names, time.values, {it: it for it in names}, proposal)
         yield proposal
 
 

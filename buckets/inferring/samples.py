@@ -30,6 +30,7 @@ from bucketwise.buckets.inferring.proposal import (
     choose_zones,
     names_of,
 )
+from bucketwise.buckets.inferring.states import choose_states
 from bucketwise.buckets.inferring.times import Form, Time, times_in
 from bucketwise.buckets.inferring.values import numeric, total
 
@@ -94,9 +95,11 @@ def _proposals(path: str, samples: _Samples, evidence: Evidence) -> Iterator[Pro
             times = times_in(_timed(samples.fields, samples.is_pairs), by_name=True)
             samples = samples._replace(time=times[0] if times else None)
         else:
-            yield _rest(path, samples, (found.start, found.used), evidence, proposal)
+            at = found.times([samples.fields.single[it] for it in found.used], samples.owners)
+            yield _rest(path, samples, (found.start, found.used, at), evidence, proposal)
     if samples.time is not None and (start := _absolute(samples, samples.time, evidence, proposal)):
-        yield _rest(path, samples, (start, [samples.time.path]), evidence, proposal)
+        timed = (start, [samples.time.path], samples.time.values)
+        yield _rest(path, samples, timed, evidence, proposal)
 
 
 def _absolute(samples: _Samples, time: Time, evidence: Evidence, proposal: Proposal) -> Time | None:
@@ -142,13 +145,13 @@ def _elapsed(samples: _Samples, evidence: Evidence, proposal: Proposal) -> Elaps
 def _rest(
     path: str,
     samples: _Samples,
-    timed: tuple[Time, Sequence[str]],
+    timed: tuple[Time, Sequence[str], Sequence[int | None]],
     evidence: Evidence,
     proposal: Proposal,
 ) -> Proposal:
-    """Returns the proposal with series, values and counters. `timed`: the start of buckets, and the fields of
-    the time in a sample."""
-    start, used = timed
+    """Returns the proposal with series, values and counters. `timed`: the start of buckets, the fields of the
+    time in a sample, and the time of each."""
+    start, used, at = timed
     keys, notes = proposal.keys, proposal.notes
     inner = {it: held for it, held in samples.fields.single.items() if it not in used}
     values = numeric(inner, notes)
@@ -158,17 +161,16 @@ def _rest(
     rows = {
         name: [held[owner] for owner in samples.owners] for name, held in names_of(evidence, counters).items()
     }
-    at = [start.values[it] for it in samples.owners] if samples.time is None else samples.time.values
     if not samples.is_pairs:
         in_most = samples.fields.in_most(NEARLY_ALL)
         other_times = {it.path for it in times_in(in_most)} | set(used)
         rows |= {f"{path}.*.{it}": held for it, held in in_most.items() if it not in other_times}
     choose_clock(evidence.single, proposal)
     rows.pop(keys.get("local_offset_field", ""), None)
-    if samples.time is None:  # one time for all samples of a bucket tells none of them apart
-        rows = {name: it for name, it in rows.items() if ".*." not in name or not all(map(is_number, it))}
     choose_series(rows, at, evidence, start.path, proposal)
     choose_values(inner, [it for it in values if f"{path}.*.{it}" not in keys["series_fields"]], proposal)
+    if not keys["value_fields"]:
+        choose_states(rows, at, {f"{path}.*.{it}": it for it in inner}, proposal)
     return proposal
 
 
@@ -258,7 +260,7 @@ def _agrees(values: list[Any], totals: list[tuple[float, float]]) -> bool:
     pairs = [
         (total([it])[0], *both)
         for it, both in zip(values, totals, strict=True)
-        if it is not None and 0 < both[1] < math.inf
+        if is_number(it) and 0 < both[1] < math.inf
     ]
     agree = sum(abs(stated - real) <= _ROUNDING * size for stated, real, size in pairs)
     return len(pairs) > 1 and agree >= _AGREEING * len(pairs)

@@ -90,7 +90,7 @@ def propose(evidence: Evidence, samples: Container[str] = ()) -> Iterator[Propos
     """Yields a proposal for each kind of slots, with all fields that have it. `samples`: arrays that hold
     samples with times of their own."""
     found = {path: Held.of(it) for path, it in evidence.fields.several.items() if path not in samples}
-    likely = {path: it for path, it in found.items() if it.is_likely and it.paths(path)}
+    likely = {path: it for path, it in found.items() if it.is_likely and it.columns(path)}
     for time in evidence.times:
         names = names_of(evidence, [])
         draft = Proposal({}, "")
@@ -217,7 +217,7 @@ def _levels_of(first: Held, highest: Sequence[int], spacing: Spacing) -> list[_L
 
 
 def _proposal(fields: Mapping[str, Held], kinds: Sequence[_Kind], time: Time, evidence: Evidence) -> Proposal:
-    paths = [path for name, held in fields.items() for path in held.paths(name)]
+    columns = {path: it for name, held in fields.items() for path, it in held.columns(name).items()}
     alike: dict[int, list[str]] = {}
     for name, held in fields.items():
         alike.setdefault(held.sizes.most_common(1)[0][0], []).append(name)
@@ -239,7 +239,7 @@ def _proposal(fields: Mapping[str, Held], kinds: Sequence[_Kind], time: Time, ev
     names = names_of(evidence, [])
     names.pop(proposal.keys.get("local_offset_field", ""), None)
     choose_series(names, time.values, evidence, time.path, proposal)
-    choose_values({}, usable(paths, notes), proposal)
+    choose_values(columns, usable(list(columns), notes), proposal)
     floats = [
         it for it, held in evidence.fields.single.items() if any(isinstance(value, float) for value in held)
     ]

@@ -16,6 +16,7 @@ _PIECES = re.compile(r"[0-9]+|[^\W\d_]+|[^0-9A-Za-z]+")
 #: A text that ends with an offset from UTC, or with UTC itself.
 _WITH_ZONE = re.compile(r"[0-9](?:\.[0-9]+)? ?(?:Z|[+-][0-9]{2}:?[0-9]{2}|[+-][0-9]{2})$")
 _TIME_OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?( ?[AaPp][Mm])?")
+_TIME_OF_DAY_BEFORE = re.compile(f"{_TIME_OF_DAY.pattern}(?=[^0-9:.])")
 _BARE_TIME = re.compile(r"([01][0-9]|2[0-3])[0-5][0-9]([0-5][0-9])?")
 #: Times since 1970 as text: how many digits they have, and their unit.
 _EPOCHS = {10: "s", 13: "ms", 16: "us", 19: "ns"}
@@ -75,7 +76,7 @@ def forms_of(texts: Sequence[str]) -> list[TextForm]:
 
 def time_of_day_format(text: str) -> str:
     """Returns the format of what a clock shows."""
-    return _clock(_PIECES.findall(text), [])
+    return _format(_PIECES.findall(text), "HMSf")
 
 
 def _possible(text: str) -> Iterator[TextForm]:
@@ -83,12 +84,16 @@ def _possible(text: str) -> Iterator[TextForm]:
     if text.isascii() and text.isdigit() and len(text) in _EPOCHS:
         unit = _EPOCHS[len(text)]
         yield TextForm("%s", None if unit == "s" else unit)
+    if clock := _TIME_OF_DAY_BEFORE.match(text):  # the day follows
+        before, day = time_of_day_format(clock[0]), _PIECES.findall(text[clock.end() :])
+        yield from (TextForm(before + _format(day, order)) for order in _orders(day))
+        return
     pieces = _PIECES.findall(text)
     for order in _orders(pieces):
-        yield TextForm(_clock(pieces, list(order)))
+        yield TextForm(_format(pieces, f"{order}HMSf"))
     for start, letters in _COMPACT.items():
         if pieces and pieces[0].isdigit() and len(pieces[0]) == start:
-            yield TextForm(letters + _clock(pieces[1:], []))
+            yield TextForm(letters + _format(pieces[1:], "HMSf"))
 
 
 #: Runs of digits that are a date, or a date and a time of day, by their length.
@@ -125,9 +130,9 @@ def _is_month(text: str) -> bool:
     return text[:3].lower() in _MONTHS
 
 
-def _clock(pieces: list[str], date: list[str]) -> str:
-    """Returns the format of a text: its pieces are the parts of a date, then those of a time of day."""
-    left = [*date, *"HMSf"]
+def _format(pieces: list[str], parts: str) -> str:
+    """Returns the format of a text whose pieces are these parts of a time, by their directives."""
+    left = list(parts)
     is_twelve = any(it.lower() in ("am", "pm") for it in pieces)
     found = []
     for place, piece in enumerate(pieces):

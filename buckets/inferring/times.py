@@ -198,7 +198,8 @@ def time_of_ids(ids: Sequence[Any]) -> list[Time]:
     if len(ids) < _LEAST_IDS or not all(isinstance(it, ObjectId) for it in ids):
         return []
     seconds = [int.from_bytes(it.binary[:4], "big") for it in ids]
-    if 2 * len(set(seconds)) < len(seconds) or not _EARLIEST <= min(seconds) <= max(seconds) <= _LATEST:
+    plausible = sum(_EARLIEST <= it <= _LATEST for it in seconds)
+    if 2 * len(set(seconds)) < len(seconds) or plausible < _NEARLY_ALL * len(seconds):
         return []
     form = Form("objectid")
     return [Time("_id", form, [it * 1000 for it in seconds], _rank("_id", form, True))]

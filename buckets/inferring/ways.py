@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.raw import Batch
-from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.columns import NO_STATE, ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.decoding.soundness import EARLIEST
 from bucketwise.buckets.fields.times import as_ms
@@ -37,23 +39,28 @@ class Trial:
 
     @property
     def finite(self) -> int:
-        """Returns how many numbers were read."""
-        return sum(int((kinds == ValueKind.FINITE).sum()) for kinds in self.decoded.columns.kinds.values())
+        """Returns how many numbers were read, or texts that are states."""
+        return sum(int(is_told.sum()) for is_told in self._told.values())
+
+    @cached_property
+    def _told(self) -> dict[str, NDArray[np.bool_]]:
+        """Returns by the names of value fields which readings have a number or a state."""
+        columns = self.decoded.columns
+        states = {name: it.codes != NO_STATE for name, it in columns.states.items()}
+        return {name: kinds == ValueKind.FINITE for name, kinds in columns.kinds.items()} | states
 
     @property
     def empty(self) -> list[str]:
-        """Returns the value fields in which not one number was read."""
-        kinds = self.decoded.columns.kinds
-        return [
-            path for name, path in self.policy.named_values if not (kinds[name] == ValueKind.FINITE).any()
-        ]
+        """Returns the value fields in which not one number was read, nor a state."""
+        return [path for name, path in self.policy.named_values if not self._told[name].any()]
 
     @property
     def seen(self) -> tuple[bytes, ...]:
         """Returns all that was read: two policies that read the same are one way."""
         columns = self.decoded.columns
         values = (it.tobytes() for held in (columns.values, columns.kinds) for it in held.values())
-        return (self.decoded.units.tobytes(), columns.time.tobytes(), *values)
+        named = repr((self.policy.value_names, self.policy.series_names)).encode()
+        return (self.decoded.units.tobytes(), columns.time.tobytes(), *values, named)
 
     def first(self, unit: int) -> tuple[Example, ...]:
         """Returns the first readings of one document, by their time."""

@@ -34,7 +34,7 @@ _SPANS = [MINUTE, HOUR, DAY, 7 * DAY, 31 * DAY]
 #: Lengths of buckets that only documents so far apart suggest.
 _OTHER_SPANS = [*(MINUTE * it for it in (2, 5, 10, 15, 20, 30)), *(HOUR * it for it in (2, 3, 4, 6, 8, 12))]
 #: Share of a bucket's slots that are there, if nothing but their number tells what they are.
-_LEAST = 0.5
+_LEAST = 0.4
 
 
 #: Of slots of which a usual bucket has nearly all: see `emptiness`.

@@ -18,7 +18,7 @@ from bucketwise.buckets.bson.types import (
     elements,
     first_at,
 )
-from bucketwise.buckets.columns import Columns, Quarantined, Series, ValueKind
+from bucketwise.buckets.columns import NO_STATE, Columns, Quarantined, Series, ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.layouts.layout import Path
@@ -119,11 +119,11 @@ def _add_unused(path: Path, kind: int, inside: bytes | None, found: FieldUse) ->
 
 @dataclass(frozen=True)
 class Example:
-    """A reading as it is understood; None where it holds no number."""
+    """A reading as it is understood; None where it holds no number, and no state."""
 
     series: Series
     time: int  # milliseconds
-    values: dict[str, float | None]
+    values: dict[str, float | str | None]
 
 
 @dataclass(frozen=True)
@@ -198,10 +198,12 @@ def _examples(columns: Columns) -> list[Example]:
 def example_of(columns: Columns, row: int) -> Example:
     """Returns one reading of these columns."""
     numbers = (ValueKind.FINITE, ValueKind.NONFINITE)
-    values = {
+    values: dict[str, float | str | None] = {
         name: float(held[row]) if columns.kinds[name][row] in numbers else None
         for name, held in columns.values.items()
     }
+    for name, states in columns.states.items():
+        values[name] = None if states.codes[row] == NO_STATE else states.names[states.codes[row]]
     series = columns.series[columns.series_of_readings[row]]
     return Example(series, int(columns.time[row]), values)
 

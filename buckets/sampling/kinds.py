@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -16,7 +17,7 @@ _STEPS, _RISING = 30, 0.3
 #: A counter that begins again is at most at this share of where it was.
 _NEAR_ZERO = 0.05
 #: A state has at most so many values. So many times the usual step between readings is a gap.
-_STATES, _MISSING = 10, 10
+STATES, _MISSING = 10, 10
 
 
 #: Keys for the table of a value field, and what speaks for them.
@@ -38,7 +39,7 @@ def likely_kinds(columns: Columns, policy: Policy) -> dict[str, LikelyKind]:
             how = f"but to near zero, {resets:,} times" if resets else "in the sample"
             found[path] = ({"kind": "counter"}, f"it never falls {how}: a counter?")
         elif table is not None and table.map and _is_state(runs):
-            gap = timedelta(milliseconds=_MISSING * _step(runs))
+            gap = timedelta(milliseconds=longest_step(np.concatenate([np.diff(time) for time, _ in runs])))
             found[path] = (
                 {"kind": "state", "max_gap": format_duration(gap)},
                 f"it has {len(table.map):,} values that last: a state?",
@@ -70,18 +71,18 @@ def _resets(runs: list[_Run], steps: int) -> int | None:
             return None
         rises += int((change > 0).sum())
         resets += int(falls.sum())
-    return resets if rises >= _RISING * steps and resets <= rises / _STATES else None
+    return resets if rises >= _RISING * steps and resets <= rises / STATES else None
 
 
 def _is_state(runs: list[_Run]) -> bool:
     """Returns whether there are few values, each of which mostly lasts for more than a reading."""
     held = np.unique(np.concatenate([values for _, values in runs]))
     changes = sum(int((np.diff(values) != 0).sum()) for _, values in runs)
-    return 1 < len(held) <= _STATES and 0 < changes <= sum(len(values) for _, values in runs) / 2
+    return 1 < len(held) <= STATES and 0 < changes <= sum(len(values) for _, values in runs) / 2
 
 
-def _step(runs: list[_Run]) -> int:
-    """Returns how far readings are mostly apart, in milliseconds: whole seconds, or minutes."""
-    steps = np.concatenate([np.diff(time) for time, _ in runs])
-    seconds = max(1, int(np.median(steps)) // 1000)
-    return (seconds if seconds < 60 else seconds // 60 * 60) * 1000
+def longest_step(steps: Sequence[int] | NDArray[np.int64]) -> int:
+    """Returns how long a state may last by how far readings are apart, in milliseconds: whole seconds, or
+    minutes."""
+    seconds = max(1, int(np.median(steps)) // 1000) if len(steps) else 60
+    return _MISSING * (seconds if seconds < 60 else seconds // 60 * 60) * 1000

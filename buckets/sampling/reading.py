@@ -17,7 +17,6 @@ from bucketwise.buckets.fields.selectors import series_query
 from bucketwise.buckets.fields.times import NO_TIME
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
-from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 
@@ -52,7 +51,7 @@ class AsRead:
         """Returns the buckets of a series in the collection that may hold a reading in [start, end); None
         where no index finds them."""
         source = self.source
-        if source is None or not has_index(source.indexes, source.last_field) or self.policy.sample_series:
+        if source is None or not source.comparison.has_index(source.last_field) or self.policy.sample_series:
             return None
         batches = source.batches(start_ms, end_ms, series_query(self.policy, series))
         return [AsRead(it, self.policy) for it in batches if len(it)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, cast
 
@@ -49,7 +49,7 @@ def _is_in_order(source: Source) -> bool:
     kind = _kind(source)
     if kind != "collection" or not source.model.own_times:
         return kind == "timeseries"
-    return has_index(source.indexes, source.last_field)
+    return source.comparison.has_index(source.last_field)
 
 
 def _by_time(source: Source) -> Iterator[Docs]:
@@ -63,19 +63,10 @@ def _by_time(source: Source) -> Iterator[Docs]:
             yield _some(source, query, [(source.last_field, ASCENDING)])
 
 
-def has_index(indexes: Iterable[Mapping[str, Any]], field: str) -> bool:
-    """Returns whether one of a collection's indexes gives all documents in the order of this field."""
-    for index in indexes:
-        first = next(iter(index["key"]))
-        usable = not index.get("hidden") and "partialFilterExpression" not in index
-        if first == field and usable and index["key"][first] in (1, -1) and not index.get("sparse"):
-            return True
-    return False
-
-
 def _some(source: Source, query: Document, order: list[tuple[str, int]] | None) -> Docs:
     """Returns what one command gives, cut off where it is large."""
-    found = find_raw(source.collection, query, first=First(_BUCKETS, order), reads_ahead=False)
+    first = First(_BUCKETS, order, source.comparison.of())
+    found = find_raw(source.collection, query, first=first, reads_ahead=False)
     parts, size = [Docs.none()], 0
     with closing(found):  # type: ignore[type-var]
         for docs in found:

@@ -28,7 +28,6 @@ from bucketwise.buckets.fields.selectors import series_query, series_text
 from bucketwise.buckets.fields.times import DAY_MS, as_date
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.packing import Rows
-from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.buckets.source import Source
 from bucketwise.buckets.writing import (
     CARRIED,
@@ -191,7 +190,7 @@ def extract(
         parts = [_of_series(source, one, each, table, losses) for one in chosen]
         how = f"the last readings of {len(chosen):,} series"
     elif not source.model.needs_index or (
-        source.model.own_times and has_index(source.indexes, source.last_field)
+        source.model.own_times and source.comparison.has_index(source.last_field)
     ):
         parts = [_last_readings(source, readings, table, losses, check)]
         how = "the last readings of all series"

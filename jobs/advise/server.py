@@ -30,7 +30,6 @@ from bucketwise.buckets.health import (
 )
 from bucketwise.buckets.inferring.fields import quoted
 from bucketwise.buckets.models import model_of
-from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.subject import Subject
 from bucketwise.jobs.output.text import size
@@ -153,7 +152,11 @@ def _missing(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
     held = [tuple(it["key"]) for it in indexes]
     for fields, what in wanted.items():
         single = len(fields) == 1
-        if has_index(indexes, fields[0]) if single else any(_finds(it, fields) for it in held):
+        if (
+            subject.source.comparison.has_index(fields[0])
+            if single
+            else any(_finds(it, fields) for it in held)
+        ):
             continue
         keys = ", ".join(f"{quoted(it)}: 1" for it in fields)
         yield Finding(

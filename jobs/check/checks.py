@@ -10,12 +10,13 @@ from typing import Any
 from pymongo.database import Database
 
 from bucketwise.buckets.bson.cursor import is_sharded, keeps_ids_unique, shard_key
+from bucketwise.buckets.collations import leading
 from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.doubts import doubt_of
 from bucketwise.buckets.sampling.fit import Fit, fit_of
 from bucketwise.buckets.sampling.reading import AsRead
-from bucketwise.buckets.sampling.sample import has_index, sample
+from bucketwise.buckets.sampling.sample import sample
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.fit import larger_summaries, misfits
@@ -193,7 +194,7 @@ def check_policy(
 
 def _whole(source: Source, fit: Fit) -> Whole | None:
     """Returns how much there is of buckets of one reading, where an index tells it."""
-    if fit.readings > fit.buckets or not has_index(source.indexes, source.last_field):
+    if fit.readings > fit.buckets or not source.comparison.has_index(source.last_field):
         return None
     span = source.span()
     return None if span is None else Whole(source.count(), span[1] - span[0])
@@ -264,9 +265,8 @@ class _Check:
             yield self._unsorted()
         elif is_plain and model.needs_index:
             for field in map(model.own_form.indexed, model.indexed_fields):
-                yield from self._index(
-                    policy.collection, self.buckets.indexes, field, "reading a range of time"
-                )
+                if not self.buckets.comparison.has_index(field):
+                    yield self._unindexed(field)
             if not model.indexed_fields:
                 yield self._finding("index-missing", policy.collection, "warning", _UNFINDABLE)
             elif model.array is not None and not model.tells_last and model.sample_index is None:
@@ -275,10 +275,9 @@ class _Check:
             place = policy.overflow.collection
             kind = self.here[place]["type"] if place in self.here else None
             if kind == "collection":
-                indexes = self.database[place].list_indexes()
-                yield from self._index(
-                    place, indexes, policy.overflow.ref_field, "finding a bucket's overflow"
-                )
+                if not leading(self.database[place].list_indexes(), policy.overflow.ref_field):
+                    what = "finding a bucket's overflow has no index"
+                    yield self._index(place, policy.overflow.ref_field, what)
             elif kind is None:
                 message = "there is no such collection: no bucket may have overflow until it is there"
                 yield self._finding("overflow-missing", place, "warning", message)
@@ -306,16 +305,24 @@ class _Check:
         )
         return self._finding("ends-unknown", self.policy.collection, "warning", message)
 
-    def _index(
-        self, collection: str, indexes: Iterable[Mapping[str, Any]], field: str, purpose: str
-    ) -> Iterator[Finding]:
-        if has_index(indexes, field):
-            return
-        message = (
-            f"{purpose} has no index and reads the whole collection: "
-            f"db.getCollection({collection!r}).createIndex({{{field!r}: 1}})"
+    def _unindexed(self, field: str) -> Finding:
+        """Returns the finding that no index finds times in a field, with what that costs."""
+        collection, held = self.policy.collection, leading(self.buckets.indexes, field)
+        cost = f"for each day that a run looks at, MongoDB reads all of {self.buckets.count():,} documents"
+        if held:
+            options = f', {{collation: {{locale: "simple"}}, name: "{field}_1_simple"}}'
+            what = "texts sort otherwise than time by the collation of the index, so"
+            return self._index(collection, field, f"{what} {cost}", options)
+        what = "reading a range of time has no index:"
+        is_text = model_of(self.policy).own_form.has_texts and self.here[collection]["options"].get(
+            "collation"
         )
-        yield self._finding("index-missing", f"{collection}, {field}", "warning", message)
+        options = ', {collation: {locale: "simple"}}' if is_text else ""
+        return self._index(collection, field, f"{what} {cost}", options)
+
+    def _index(self, collection: str, field: str, what: str, options: str = "") -> Finding:
+        message = f"{what}: db.getCollection({collection!r}).createIndex({{{field!r}: 1}}{options})"
+        return self._finding("index-missing", f"{collection}, {field}", "warning", message)
 
     def expiry(self) -> Iterator[Finding]:
         for expiry in outlived.conflicts(self.buckets):

@@ -252,7 +252,8 @@ def reading_text(way: Way) -> str:
 
 def _values(example: Example) -> str:
     return ", ".join(
-        f"{name}={'no number' if it is None else format(it, 'g')}" for name, it in example.values.items()
+        f"{name}={'no number' if it is None else it if isinstance(it, str) else format(it, 'g')}"
+        for name, it in example.values.items()
     )
 
 

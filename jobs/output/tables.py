@@ -162,7 +162,9 @@ def _example(it: Body) -> str:
 
 
 def statistic(value: Any) -> str:
-    """Returns a number of a summary as text, or the numbers of states."""
+    """Returns a number of a summary as text, the numbers of states, or a state itself."""
+    if isinstance(value, str):
+        return printable(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {statistic(it)}" for key, it in value.items()) or "–"
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"

@@ -30,6 +30,8 @@ COLLECTION = "bucketwise_quarantine"
 _BATCH_SIZE = 500
 #: Buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
+#: Buckets that a search leaves out by their `_id`s, at most.
+MOST_NAMED = 100
 
 
 class Quarantine:

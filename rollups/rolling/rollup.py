@@ -14,6 +14,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
 from bucketwise.buckets.bson.cursor import SIMPLE
+from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import LevelName
@@ -32,6 +33,7 @@ from bucketwise.rollups.rolling.plan import (
     RollupReport,
     Watermark,
 )
+from bucketwise.rollups.rolling.quarantine import MOST_NAMED
 from bucketwise.rollups.rolling.records import Remaking, records_of
 from bucketwise.rollups.rolling.retained import GoneByRule
 from bucketwise.rollups.rolling.slices import (
@@ -60,6 +62,7 @@ class SliceFinder:
     calendar: Calendar
     source: Source
     archived_next: Callable[[int], int | None]  # see `Archived.next`
+    broken: Sequence[Quarantined]  # those that were met; a slice that they alone cover is empty
 
     def slices(
         self, wanted: Mapping[LevelName, Sequence[Span]], existing: ExistingSummaries
@@ -86,7 +89,8 @@ class SliceFinder:
 
     def _next(self, at: int) -> int | None:
         """Returns the first instant at or after `at` where there is something to look at."""
-        found = [self.source.earliest(at), self.archived_next(at)]
+        broken = [it.name for it in self.broken[:MOST_NAMED]]
+        found = [self.source.earliest(at, broken), self.archived_next(at)]
         for level in self.calendar.levels:
             later = {"start": {"$gte": DatetimeMS(at)}}
             first = target(self.database, level.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
@@ -218,7 +222,8 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     outlived = _outlived_summaries(planner, plan)
     writer = SummaryWriter(context, calendar, records, outlived, report, end, gone)
     watermark = Watermark(plan, calendar, records.save, planner.loaded.left)
-    finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next)
+    broken = records.quarantine.details
+    finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next, broken)
     reading = ReadAhead(
         context.database,
         planner.source,

@@ -469,6 +469,24 @@ def test_the_latest_of_samples_goes_by_the_form_of_their_own_times(database: Mon
     assert latest is not None and latest >= oracle.milliseconds("2026-01-05T22:00:00-12:00")
 
 
+def test_a_bucket_that_covers_years_hides_no_later_sample(database: Mongo) -> None:
+    """Its clock began in 1971. Once it is known as broken, the search goes on behind it."""
+    policy = make_policy(
+        name="it", collection="it", model="samples", series_fields=("a",), value_fields=("v",),
+        samples_field="samples", sample_time_field="time",
+    )  # fmt: skip
+    first, second, third = 40_000_000, 1_700_000_000, 1_700_009_000
+    for name, times in (("broken", [first, third]), ("Broken", [second])):
+        samples = [{"time": at, "v": 1} for at in times]
+        database["it"].insert_one({"_id": name, "a": 1, "samples": samples})
+    source = Source(database, policy)
+    assert source.earliest() == first * 1000
+    assert source.earliest(first * 2000) == first * 2000
+    assert source.earliest(first * 2000, ["broken"]) == second * 1000
+    assert source.earliest(second * 1000 + 1, ["broken"]) == third * 1000
+    assert source.earliest(third * 1000 + 1, ["broken"]) is None
+
+
 def test_the_latest_of_samples_is_not_hidden_by_one_of_another_type(database: Mongo) -> None:
     """An index has all numbers before all dates, also where a number is the later time."""
     policy = make_policy(

@@ -415,33 +415,3 @@ def test_a_source_finds_samples_by_text(database: Mongo, format: str, has_end: b
         latest = source.latest()
         assert latest is not None and times[-1][-1] <= latest <= times[-1][-1] + 3 * DAY
         source.look_at_texts()
-
-
-@pytest.mark.parametrize("keys", [{"time_unit": "iso"}, {"time_format": "%Y-%m-%dT%H:%M:%S"}])
-@pytest.mark.parametrize(
-    "collation",
-    [
-        {"locale": "en", "strength": 1},
-        {"locale": "en", "strength": 2},
-        {"locale": "en", "numericOrdering": True},
-    ],
-)
-def test_texts_are_found_whatever_the_collation_of_a_collection(
-    database: Mongo, keys: dict[str, str], collation: dict[str, Any]
-) -> None:
-    policy = make_policy(**{**READING, **keys})
-    database.create_collection(policy.collection, collation=collation)
-    days = [datetime(2025, 1, day, hour) for day in range(1, 12) for hour in (0, 9, 23)]  # noqa: DTZ001
-    fill(database, policy, [{"d": it.isoformat()} for it in days])
-    source = Source(database, policy)
-    times = [int(it.replace(tzinfo=UTC).timestamp() * 1000) for it in days]
-    for _ in range(2):
-        for start in (times[0], times[4], times[30]):
-            expected = [i for i, it in enumerate(times) if start <= it < start + DAY]
-            assert ids(source.ending(start, start + DAY)) == expected
-            assert source.count_ending(start, start + DAY) == len(expected)
-        assert ids(source.untimed()) == []
-        earliest, latest = source.earliest(), source.latest()
-        assert earliest is not None and times[0] - 3 * DAY <= earliest <= times[0]
-        assert latest is not None and times[-1] <= latest <= times[-1] + 3 * DAY
-        source.look_at_texts()

@@ -10,6 +10,7 @@ from typing import Any
 
 import bson
 import pytest
+from bson import ObjectId
 
 from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.inferring.guess import Guess, guess
@@ -19,6 +20,7 @@ from tests.buckets.inferring.test_variants import read
 Document = dict[str, Any]
 MONTHS = [(datetime(2024, it, 1, tzinfo=UTC), monthrange(2024, it)[1]) for it in range(1, 9)]
 DAYS = [datetime(2025, 6, 3, tzinfo=UTC) + it * timedelta(days=1) for it in range(5)]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOURS = [DAYS[0] + it * timedelta(hours=1) for it in range(24)]
 
 
@@ -71,6 +73,18 @@ SPELLED: dict[str, tuple[list[Document], Document]] = {
         ],
         _of({"model": "reading"}, time_field=tuple(_YMDHM), time_format=" ".join(_YMDHM.values())),
     ),
+    "the time of day before the day": (
+        [{"wann": f"{it:%H:%M} Uhr {it:%d.%m.%Y}", "l": it.hour / 4} for it in HOURS],
+        _of({"model": "reading"}, time_field="wann", time_format="%H:%M Uhr %d.%m.%Y"),
+    ),
+    "hours of a day whose numbers are text": (
+        [{"d": it, "l": {key: f"{v:.2f}".replace(".", ",") for key, v in _slots(24).items()}} for it in DAYS],
+        _of({"slot_levels": ("hour",), "values": {"l": {"text": True, "decimal": ","}}}, time_field="d"),
+    ),
+    "minutes of an hour that say whether": (
+        [{"d": it, "l": {str(i): (it.hour + i) % 7 < 3 for i in range(60)}} for it in HOURS],
+        _of({"slot": "minute", "values": {"l": {"map": {"true": 1, "false": 0}}}}, time_field="d"),
+    ),
 }
 
 
@@ -86,6 +100,18 @@ def test_it_is_read_as_it_was_meant(name: str) -> None:
     wanted = read(make_policy(name="it", collection="it", **keys), docs)
     assert any(read(it.policy, docs) == wanted for it in found.ways), found
     assert found.asked == ("time_format" in keys)  # in which zone, nobody knows
+
+
+def test_one_document_of_a_series_does_not_tell_hours_from_minutes() -> None:
+    documents = [{"d": DAYS[0], "pump": f"p{i}", "l": list(_slots(24).values())} for i in range(5)]
+    found, _ = guessed(documents)
+    assert [
+        it.policy.model_dump(include={"slot", "slot_levels"}, exclude_unset=True) for it in found.ways
+    ] == [
+        {"slot_levels": ("hour",)},
+        {"slot": "minute"},
+        {"slot": "second"},
+    ]
 
 
 @pytest.mark.parametrize("lacking", ["missing", "null", "later"])
@@ -107,6 +133,76 @@ def test_a_clock_that_was_never_set_is_left_out() -> None:
     assert found.policy is not None
     assert str(found.policy.latest) == "2d"
     assert "2106-02-07" in found.notes.evidence["latest"][0]
+
+
+def test_clocks_are_wrong_either_way() -> None:
+    """ObjectIds of 1970 and of 2106: the question comes once, whatever zones there may be."""
+    seconds = [int(it.timestamp()) for it in HOURS for _ in range(4)]
+    ids = [
+        ObjectId((0 if i == 7 else 2**32 - 1 if i == 9 else at + i).to_bytes(4, "big") + bytes(8))
+        for i, at in enumerate(seconds)
+    ]
+    found, _ = guessed([{"_id": it, "host": "web", "v": i / 7} for i, it in enumerate(ids)])
+    assert found.policy is not None
+    assert found.policy.time_field == "_id"
+    assert str(found.policy.latest) == "2d"
+    assert len(found.notes.questions["model"]) == 1
+    texts = [f"{it:%Y-%m-%d %H:%M}" for it in (*HOURS, EPOCH)]
+    found, _ = guessed([{"at": it, "host": "web", "v": i / 7} for i, it in enumerate(texts)])
+    assert len(found.ways) > 1
+    assert len(found.notes.questions["model"]) == 1
+
+
+_PUMPS = [
+    {"at": at, "pump": pump, "mode": ("heat", "on-site", "off")[at.hour // 5 % 3]}
+    for at in HOURS
+    for pump in "ab"
+]
+
+
+@pytest.mark.parametrize(
+    ("documents", "ways"),
+    [
+        (_PUMPS, [(("pump",), ("mode",))]),
+        ([{"at": it["at"], "mode": it["mode"]} for it in _PUMPS[::2]], [((), ("mode",))]),
+        ([{"at": it["at"], "pump": it["pump"], "x": it["mode"]} for it in _PUMPS], [(("pump",), ("x",))]),
+        (
+            [{"at": it["at"], "who": "ab"[i // 7 % 2], "x": it["mode"]} for i, it in enumerate(_PUMPS[::2])],
+            [(("x",), ("who",)), (("who",), ("x",))],
+        ),
+        (
+            [{"pump": it["pump"], "s": [{"at": it["at"], "mode": it["mode"]}]} for it in _PUMPS],
+            [(("pump",), ("mode",))],
+        ),
+    ],
+)
+def test_texts_that_come_and_go_are_states(documents: list[Document], ways: list[Any]) -> None:
+    found, _ = guessed(documents)
+    assert [(it.policy.series_fields, it.policy.value_fields) for it in found.ways] == ways
+    for it in found.ways:
+        assert it.policy.text_states == it.policy.value_fields == it.policy.nonnumeric_ok
+        assert isinstance(next(iter(it.first[0].values.values())), str)
+
+
+def test_series_are_told_apart_where_samples_count_from_the_start_of_their_bucket() -> None:
+    documents = [
+        {
+            "from": at,
+            "door": door,
+            "ev": [{"o": o + i * 40, "open": i % 2 == 0} for i in range(o % 7 + 1)],
+        }
+        for o, at in enumerate(HOURS)
+        for door in (1, 2, 3)
+    ]
+    found, _ = guessed(documents)
+    assert found.policy is not None
+    assert (found.policy.series_fields, found.policy.value_fields) == (("door",), ("open",))
+
+
+def test_a_text_is_no_sum() -> None:
+    samples = [{"at": HOURS[0] + i * timedelta(minutes=1), "v": i - 2} for i in range(5)]
+    found, _ = guessed([{"name": f"x{i}", "s": samples} for i in range(4)])
+    assert "model" not in found.notes.questions
 
 
 @pytest.mark.parametrize(

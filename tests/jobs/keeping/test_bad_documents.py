@@ -350,3 +350,36 @@ def test_names_of_collections_with_anything_in_them(
     assert place("restore", "-p", "it", "--to", name, now=NOW).code == 0
     assert len(raw_documents(database, name)) == 2
     assert {path.name for path in (tmp_path / "store").iterdir()} <= {"it", ".tmp", "bucketwise.json"}
+
+
+def test_a_clock_that_was_wrong_for_one_sample_makes_no_run_look_at_each_day_since(place: Place) -> None:
+    place.write_config(
+        """
+[policies.it]
+collection = "it"
+model = "samples"
+samples_field = "s"
+sample_time_field = "t"
+series_fields = ["a"]
+value_fields = ["v"]
+[policies.it.rollup]
+hourly = "it_hourly"
+daily = "it_daily"
+[policies.it.archive]
+after = "1d"
+to = "offline"
+"""
+    )
+    at = 1_530_000_000
+    for i, first in enumerate((at, at // 1000, at + 7200)):
+        samples = [{"t": first, "v": 1}, {"t": at + 600, "v": 2}]
+        place.database["it"].insert_one({"_id": i, "a": 1, "s": sorted(samples, key=lambda it: it["t"])})
+    for arguments in (("run",), ("coverage",)):
+        place.database.command("profile", 2)
+        ran = place(*arguments, now=NOW)
+        place.database.command("profile", 0)
+        assert ran.code == (3 if arguments == ("run",) else 0), ran
+        asked = place.database["system.profile"].count_documents({"op": {"$in": ["query", "command"]}})
+        place.database["system.profile"].drop()
+        assert asked < 4000  # a day each since 1970 would be tens of thousands
+    assert place.database["it_hourly"].count_documents({}) == 2
