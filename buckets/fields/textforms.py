@@ -99,7 +99,7 @@ class FormattedForm(TimeForm):
 
     def sorts_under(self, collation: Document) -> bool:
         """Returns whether queries find the same times by an index with a collation."""
-        return self.format.sorts_under(collation)
+        return self.is_sorted and self.format.sorts_under(collation)
 
     @property
     def plain(self) -> TimeForm:
@@ -275,10 +275,6 @@ class JoinedForm(FormattedForm):
     def is_sorted(self) -> bool:
         """Returns whether an index on one of the fields narrows a range of times down."""
         return self._lead is not None
-
-    def sorts_under(self, collation: Document) -> bool:
-        """Returns whether queries find the same times by an index with a collation."""
-        return self._lead is not None and self._lead.format.sorts_under(collation)
 
     @property
     def lead(self) -> str | None:
