@@ -354,8 +354,7 @@ class JoinedForm(FormattedForm):
         return self._text_time(field)
 
     def _text(self, field: str) -> Document:
-        pieces: list[Any] = [_as_text(f"${it}") for it in self._fields]
-        return {"$concat": [piece for it in pieces for piece in (" ", it)][1:]}
+        return {"$concat": [piece for it in self._fields for piece in (" ", _as_text(f"${it}"))][1:]}
 
 
 def _joined(value: object) -> str | None:
