@@ -55,10 +55,9 @@ def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Selected]
     """Yields the documents that a collection may hold of the series, and which of them go. Without a range,
     the query names nothing but the series: the time of a bucket may be anything."""
     query, within = selector_query(erasure.policy, erasure.series), erasure.within
+    found = source.matching(query)
     if within.is_bounded:
         found = chain(source.batches(within.start_ms, within.end_ms, query), source.untimed())
-    else:
-        found = source.matching(query)
     for batch in found:
         yield batch, erasure.sort(batch)
 

@@ -118,9 +118,9 @@ class TimeFormat:
         )
 
     def sorts_under(self, collation: Mapping[str, Any]) -> bool:
-        """Returns whether texts with all their digits sort under a collation as their bytes do. They differ
-        in digits alone, whose order is that of all collations; and so do numbers that have as many digits."""
-        return self.is_sorted and not (collation.get("numericOrdering") and "f" in self.letters)
+        """Returns whether texts that sort as time does do so under a collation. They differ in digits alone,
+        whose order is that of all collations; and so is the order of numbers that have as many digits."""
+        return not (collation.get("numericOrdering") and "f" in self.letters)
 
     @property
     def is_of_digits(self) -> bool:

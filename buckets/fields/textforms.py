@@ -99,7 +99,7 @@ class FormattedForm(TimeForm):
 
     def sorts_under(self, collation: Document) -> bool:
         """Returns whether queries find the same times by an index with a collation."""
-        return self.format.sorts_under(collation)
+        return self.is_sorted and self.format.sorts_under(collation)
 
     @property
     def plain(self) -> TimeForm:
@@ -276,10 +276,6 @@ class JoinedForm(FormattedForm):
         """Returns whether an index on one of the fields narrows a range of times down."""
         return self._lead is not None
 
-    def sorts_under(self, collation: Document) -> bool:
-        """Returns whether queries find the same times by an index with a collation."""
-        return self._lead is not None and self._lead.format.sorts_under(collation)
-
     @property
     def lead(self) -> str | None:
         """Returns the field by which times are narrowed down."""
@@ -358,8 +354,7 @@ class JoinedForm(FormattedForm):
         return self._text_time(field)
 
     def _text(self, field: str) -> Document:
-        pieces: list[Any] = [_as_text(f"${it}") for it in self._fields]
-        return {"$concat": [piece for it in pieces for piece in (" ", it)][1:]}
+        return {"$concat": [piece for it in self._fields for piece in (" ", _as_text(f"${it}"))][1:]}
 
 
 def _joined(value: object) -> str | None:

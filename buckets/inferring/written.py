@@ -22,6 +22,7 @@ _WORDS = {
     **{"enabled": "disabled", "running": "stopped", "high": "low", "online": "offline", "y": "n"},
     **{"ein": "aus", "an": "aus", "ja": "nein", "oui": "non", "si": "no", "marche": "arrêt", "1": "0"},
 }
+_BOOLEANS = ("true", "false")
 
 
 class Written(NamedTuple):
@@ -81,8 +82,9 @@ def _numbers(texts: Sequence[str]) -> Written | None:
 
 
 def _mapped(words: set[str]) -> dict[str, float] | None:
-    """Returns what words stand for; None if any is unknown."""
+    """Returns what words stand for; None if any is unknown. Booleans may be among them."""
+    held = {it.lower() for it in words}
     for one, zero in _WORDS.items():
-        if {it.lower() for it in words} == {one, zero}:
-            return {it: 1.0 if it.lower() == one else 0.0 for it in sorted(words)}
+        if {one, zero} <= held <= {one, zero, *_BOOLEANS}:
+            return {it: 1.0 if it.lower() in (one, "true") else 0.0 for it in sorted(words)}
     return None

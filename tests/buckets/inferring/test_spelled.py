@@ -81,6 +81,10 @@ SPELLED: dict[str, tuple[list[Document], Document]] = {
         [{"d": it, "l": {key: f"{v:.2f}".replace(".", ",") for key, v in _slots(24).items()}} for it in DAYS],
         _of({"slot_levels": ("hour",), "values": {"l": {"text": True, "decimal": ","}}}, time_field="d"),
     ),
+    "words for 1 and 0 beside booleans and numbers": (
+        [{"d": it, "l": ("ON", 40.5, True, "OFF")[it.hour % 4]} for it in HOURS],
+        _of({"model": "reading", "values": {"l": {"map": {"ON": 1, "OFF": 0, "true": 1}}}}, time_field="d"),
+    ),
     "minutes of an hour that say whether": (
         [{"d": it, "l": {str(i): (it.hour + i) % 7 < 3 for i in range(60)}} for it in HOURS],
         _of({"slot": "minute", "values": {"l": {"map": {"true": 1, "false": 0}}}}, time_field="d"),

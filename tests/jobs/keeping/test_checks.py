@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pymongo import MongoClient
+from pymongo.collation import Collation
 
 from bucketwise.archivers.stores.base import StoreError
 from bucketwise.archivers.stores.s3 import S3Store
@@ -231,6 +232,24 @@ def test_times_that_do_not_sort_cost_a_full_read(place: Place, keys: str, fields
     found = findings(place)["times-unsorted"]
     assert (found["severity"], found["place"]) == ("warning", f"ticks, {fields}")
     assert f"{place.database.ticks.estimated_document_count():,} documents" in found["message"]
+
+
+def test_an_index_whose_collation_sorts_otherwise_than_time_is_told_with_its_remedy(place: Place) -> None:
+    keys = 'time_field = "d"\ntime_format = "%Y-%m-%d %H:%M:%S.%f"'
+    place.write_config(POLICIES.replace('time_field = "d"', keys))
+    place.database.ticks.drop()
+    ticks = place.database.create_collection("ticks", collation={"locale": "en", "numericOrdering": True})
+    for i in range(5):
+        slots = {str(second): 1.5 for second in range(60)}
+        ticks.insert_one({"symbol": "a", "d": f"2018-06-30 00:0{i}:00.0", "p": slots})
+    missing = findings(place)["index-missing"]["message"]
+    assert "createIndex({'d': 1}, {collation: {locale: \"simple\"}})" in missing
+    ticks.create_index("d")
+    message = findings(place)["index-missing"]["message"]
+    assert "reads all of 5 documents" in message
+    assert '{collation: {locale: "simple"}, name: "d_1_simple"})' in message
+    ticks.create_index("d", collation=Collation("simple"), name="d_1_simple")
+    assert "index-missing" not in findings(place)
 
 
 @pytest.mark.parametrize(
