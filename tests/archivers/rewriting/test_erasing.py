@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from bucketwise.archivers.erasing.erasure import Erasures
-from bucketwise.archivers.erasing.kind import ErasureReport
+from bucketwise.archivers.erasing.erasure import COUNTED, Erasures
+from bucketwise.archivers.erasing.offline import CommitEraser
 from bucketwise.archivers.moving import sweep
+from bucketwise.archivers.records.receipts import COLLECTION
 from bucketwise.archivers.stores import file
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
@@ -164,14 +165,14 @@ def test_it_dies_at_each_step(
     world = world_of(prepared, case)
     standing = Standing(world.cycle)
 
-    def erase(steps: Steps) -> ErasureReport:
+    def erase(steps: Steps) -> None:
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, steps)
             store = DyingStore(world.cycle.store, steps)
-            return world.cycle.erase(series, check=partial(steps.step, "check"), store=store)
+            world.cycle.erase(series, check=partial(steps.step, "check"), store=store)
 
     whole = Steps(5000)
-    once = erase(whole).counts["buckets"]
+    erase(whole)
     assert held(world) == expected
     turn = list(SERIES).index(name)
     for it in deaths(whole.passed, turn, of=3, few_steps=few_steps):
@@ -181,11 +182,27 @@ def test_it_dies_at_each_step(
         assert set(expected) <= set(held(world))
         report = world.cycle.erase(series)
         assert not report.is_found
-        assert report.counts["buckets"] <= once
         assert held(world) == expected
         world.cycle.run(LATER + HOUR)
         assert held(world) == expected
         assert world.cycle.verify().bad == []
+
+
+def test_what_was_counted_is_not_counted_again(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buckets are live and archived; it is killed when it has erased those that are live."""
+    case = slots("minute").with_archive(grace=timedelta(days=400))
+    world = World.make(database, case, file_store)
+    world.cycle.run()
+    erased = sum(b"ORCL" in it for it in case.documents)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(CommitEraser, "run", lambda _self: Steps(1).step("commit"))
+        world.cycle.erase({"meta.symbol": "ORCL"})
+    assert not any(b"ORCL" in it for it in world.cycle.live())
+    counts = world.cycle.erase({"meta.symbol": "ORCL"}).counts
+    assert (counts["live"], counts["archived"], counts["buckets"]) == (erased, erased, erased)
+    assert database[COLLECTION].count_documents({"kind": COUNTED}) == 0
 
 
 @pytest.mark.proof
