@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from tests.conftest import s3_client
 from tests.faults.scene import NOW, Scene
-from tests.faults.truth import Bucket, Folder
+from tests.faults.truth import Bucket, Folder, files_of
 
 COPY = '[[store.copies]]\nname = "b"\nurl = "file://FOLDER/b"\n'
 KEY = f'encryption_key = "{"k" * 32}"\n'
@@ -66,6 +66,7 @@ def due_for_another_class(scene: Scene) -> None:
     enough."""
     whole, scene.text = scene.text, scene.text.replace(MOVES, "")
     scene.write_config()
+    (scene.folder / "b").mkdir()
     scene.fill(12)
     for days in (25, 22):
         scene.well(now=NOW - days * DAY)
@@ -97,7 +98,7 @@ def in_the_other_class(scene: Scene) -> None:
 
 
 def _of_parts(scene: Scene, what: str, **given: object) -> list[dict[str, str]]:
-    files = scene.truth.files
+    files = files_of(scene.store)
     assert isinstance(files, Bucket)
     do: Callable[..., dict[str, str]] = getattr(s3_client(files.endpoint_url), what)
     keys = [f"{files.prefix}/{it}" for it in files.names() if "/data/" in it]

@@ -411,7 +411,7 @@ JOBS = {
         finished=elsewhere.like_its_copy,
     ),
     "moved": Job(
-        _OFFLINE + MOVES,
+        KEY + COPY + _OFFLINE + MOVES,
         ("run",),
         elsewhere.due_for_another_class,
         "moto",

@@ -1057,6 +1057,7 @@ STEPS = (
     Step(
         "keyring read", "file read keyring", _ENCRYPTED + "keyring", ("encrypted", "repaired and encrypted")
     ),
+    Step("keyring read, S3", "s3 GetObject keyring", _ENCRYPTED + "keyring", ("moved",)),
     Step(
         "copy noted",
         "mongo update bucketwise_receipts copy",
