@@ -194,10 +194,11 @@ def test_what_lies_in_an_archive_tier_is_thawed_for_good(moto_store: Store) -> N
     assert store.standing("part") == ("ARCHIVE_ACCESS", False, True)
 
 
+@pytest.mark.proof
 def test_verify_goes_on_past_cold_parts_of_which_the_server_tells_no_checksum(
     database: Database[Document], moto_store: Store
 ) -> None:
-    cycle = Cycle(database, few(slots(), 50), moto_store).load()
+    cycle = Cycle(database, few(slots(), 20), moto_store).load()
     cycle.run()
     (manifest,) = cycle.as_stored().manifests(FIRST_MS, LAST_MS)
     store: Any = open_store(moto_store).inner
@@ -214,7 +215,7 @@ def test_verify_goes_on_past_cold_parts_of_which_the_server_tells_no_checksum(
 
 @pytest.mark.proof
 def test_what_waits_for_a_thaw_is_told(database: Database[Document], moto_store: Store) -> None:
-    cycle = Cycle(database, few(slots(), 50), moto_store).load()
+    cycle = Cycle(database, few(slots(), 20), moto_store).load()
     cycle.run()
     manifests = cycle.as_stored().manifests(FIRST_MS, LAST_MS)
     parts = [part for it in manifests for part in it.parts]
@@ -231,4 +232,4 @@ def test_what_waits_for_a_thaw_is_told(database: Database[Document], moto_store:
     assert (found.is_ready, found.asked, found.parts) == (True, len(parts), len(parts))
     begin = f"0 of {len(parts)} parts can be read, all by {clock.iso(LATER + timedelta(hours=12))}"
     assert told == [begin, begin, None]
-    assert cycle.archived() == sorted(few(slots(), 50).documents)
+    assert cycle.archived() == sorted(few(slots(), 20).documents)

@@ -286,7 +286,7 @@ class Job:
     recovered: Callable[[Scene], None] = field(default=lambda _scene: None)  # after that command
     finished: Callable[[Scene], None] = field(default=lambda _scene: None)  # once clean runs have finished
     abandons: bool = False  # what writes left unfinished is old enough to go
-    halts: bool = False  # runs do, until the command that recovers
+    halts: bool = False  # runs do, until `recover`
 
     def given(self, scene: Scene) -> dict[str, Any]:
         """For `tests.faults.crashes.points.install`."""
