@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from bucketwise.archivers.classes.schedule import Place, places_of
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.format.manifest import Part
+from bucketwise.archivers.format.manifest import DamagedError, Part
 from bucketwise.archivers.format.writing import damage_at
 from bucketwise.archivers.stores.base import NotFound
 from bucketwise.archivers.stores.classes import FOR_GOOD, THAW_HOURS, ClassedStore, Standing, Tier
@@ -23,12 +23,13 @@ _AT_HAND = Standing("", is_readable=True, is_thawing=False)
 @dataclass(frozen=True)
 class ThawOptions:
     """What to thaw: the commits that touch a range, and may hold any of these series; for how many days, and
-    how soon."""
+    how soon. `skip_damaged`: parts that are missing are left out."""
 
     within: TimeRange
     days: int
     tier: Tier = "standard"
     series: Mapping[str, str] = field(default_factory=dict)
+    skip_damaged: bool = False
 
 
 @dataclass
@@ -69,7 +70,11 @@ def thaw(context: ArchiveContext, options: ThawOptions) -> ThawReport:
         before = report.ready
         for part in manifest.parts:
             context.check()
-            _thaw(part, places, options, report)
+            try:
+                _thaw(part, places, options, report)
+            except DamagedError:
+                if not options.skip_damaged:
+                    raise
         context.progress("parts that can be read", report.ready - before, number / len(manifests))
     if report.asked or report.waiting:
         hours = max(THAW_HOURS[it].get(options.tier, 0) for it in report.classes)

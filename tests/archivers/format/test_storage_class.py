@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.classes.schedule import placed
-from bucketwise.archivers.classes.thawing import ThawOptions
+from bucketwise.archivers.classes.thawing import ThawOptions, thaw
 from bucketwise.archivers.context import Connections, LocalExecutor
+from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import Cold, StoreError
 from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS
@@ -233,3 +235,7 @@ def test_what_waits_for_a_thaw_is_told(database: Database[Document], moto_store:
     begin = f"0 of {len(parts)} parts can be read, all by {clock.iso(LATER + timedelta(hours=12))}"
     assert told == [begin, begin, None]
     assert cycle.archived() == sorted(few(slots(), 20).documents)
+    store.delete([parts[0].key])
+    with pytest.raises(DamagedError, match="missing"):
+        thaw(cycle.context(), options)
+    assert thaw(cycle.context(), replace(options, skip_damaged=True)).parts == len(parts) - 1
