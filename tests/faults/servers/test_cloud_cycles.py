@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -131,6 +132,17 @@ def test_a_directory_is_a_copy_of_a_store_there(cloud: Store, file_store: Store,
     it.well("restore", "--policy", "it", "--to", "back", code=3)
     it.well("repair")
     it.check_restores()
+
+
+@pytest.mark.proof
+def test_an_iceberg_table_of_it_lies_there(cloud: Store, scene: MakeScene) -> None:
+    it = scene(cloud, "[lake]\n" + LIVE)
+    told = it.well()["lake"]
+    assert (told["added"], told["removed"]) == (2, 0)
+    name = told["metadata"].removeprefix(f"{cloud.url}/")
+    (snapshot,) = json.loads(container_of(cloud).read(name))["snapshots"]
+    assert snapshot["snapshot-id"] == told["snapshot"]
+    assert it.well("lake", "sync")["added"] == 0
 
 
 def contents(files: Any) -> dict[str, bytes]:

@@ -39,7 +39,7 @@ from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine, Ran
 from tests.tiers import tier
 
-GROUP = "S3: "
+GROUPS = {"s3": "S3: ", "gs": "Google: ", "az": "Azure: "}
 TRIES = 5  # of one request
 RIVAL = b'{"commit": "a rival", "parts": []}'
 
@@ -104,6 +104,11 @@ class Behind:
     scene: Scene
     proxy: S3Proxy
     waits: Path
+
+    @property
+    def group(self) -> str:
+        """What its faults are counted as."""
+        return GROUPS[urlsplit(self.scene.store.url).scheme]
 
     def faulty(self, verb: str, fault: Fault) -> Ran:
         """The client's waits are noted, and not waited."""
@@ -191,7 +196,7 @@ def test_an_archive_run(behind: Behind, tally: Tally, fault: str) -> None:
         assert behind.scene.toll()[1:] == (0, 0)
         for name in left:
             behind.scene.truth.files.remove(name)  # as the message tells a person to
-    message = aftermath.check(tally, GROUP + "archive", fault, behind.scene, ran, codes=[code])
+    message = aftermath.check(tally, behind.group + "archive", fault, behind.scene, ran, codes=[code])
     assert re.search(words, message), message
 
 
@@ -209,7 +214,9 @@ def test_credentials_expire_in_the_middle_of_a_commit(behind: Behind, tally: Tal
     names = behind.scene.truth.files.names()
     assert [name for name in names if "/data/" in name]
     assert [name for name in names if "/meta/buckets/" in name] == []
-    message = aftermath.check(tally, GROUP + "archive", "expired amid a commit", behind.scene, ran, codes=[1])
+    message = aftermath.check(
+        tally, behind.group + "archive", "expired amid a commit", behind.scene, ran, codes=[1]
+    )
     assert "new credentials" in message
 
 
@@ -223,12 +230,12 @@ def test_what_a_crash_left_may_not_be_deleted(behind: Behind, tally: Tally) -> N
     assert left
     ran = behind.faulty("archive", Refused(deleted, None, 403, "AccessDenied"))
     assert [name for name in scene.truth.files.names() if "/data/" in name] == left
-    message = aftermath.check(tally, GROUP + "archive", "403 on delete", scene, ran, codes=[1])
+    message = aftermath.check(tally, behind.group + "archive", "403 on delete", scene, ran, codes=[1])
     assert "Grant these credentials that right" in message
 
 
 ROLL_UP_FAULTS: dict[str, tuple[int, Callable[[], Fault], str]] = {
-    "bits of all downloads": (5, lambda: BitFlippedInDownload(GOT_PART, None), "checksum|differs"),
+    "bits of all downloads": (5, lambda: BitFlippedInDownload(GOT_PART, None), "checksum|SHA-256"),
     "500 once": (0, lambda: Refused(anything, 1), ""),
     "503 slow down all the time": (1, lambda: Refused(GOT_PART, None, 503, "SlowDown"), "fewer requests"),
     "reset all the time": (1, lambda: RequestLost(GOT_PART, None), "safe to run again"),
@@ -241,10 +248,8 @@ ROLL_UP_FAULTS: dict[str, tuple[int, Callable[[], Fault], str]] = {
 
 
 @pytest.mark.proof
-@on_moto
-@pytest.mark.parametrize(
-    "fault", [pytest.param(it, marks=[pytest.mark.proof] * (i > 0)) for i, it in enumerate(ROLL_UP_FAULTS)]
-)
+@pytest.mark.parametrize("behind", ["moto", "google"], indirect=True)
+@pytest.mark.parametrize("fault", ROLL_UP_FAULTS)
 def test_a_roll_up_that_reads_what_is_archived(behind: Behind, tally: Tally, fault: str) -> None:
     """A late reading in an archived window: its summary is not written from half of the readings."""
     scene = behind.scene
@@ -254,5 +259,5 @@ def test_a_roll_up_that_reads_what_is_archived(behind: Behind, tally: Tally, fau
     code, make, words = ROLL_UP_FAULTS[fault]
     ran = behind.faulty("rollup", make())
     assert (sorted(scene.truth.raw("it_hourly")) == hourly) == (code != 0)
-    message = aftermath.check(tally, GROUP + "roll-up", fault, scene, ran, codes=[code])
+    message = aftermath.check(tally, behind.group + "roll-up", fault, scene, ran, codes=[code])
     assert re.search(words, message), message

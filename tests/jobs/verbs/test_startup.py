@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clouds import CREDENTIALS
 from tests.docs.pages import ROOT
 from tests.jobs.place import NOW, Place
 
@@ -102,6 +103,21 @@ def test_the_policy_file_is_shown_by_a_quarter_of_the_program(tmp_path: Path) ->
 
 
 @pytest.mark.proof
+@pytest.mark.in_turn(1)
+@pytest.mark.parametrize(
+    ("url", "client"), [("s3://acme", "boto3"), ("az://acme", "obstore"), ("gs://acme", "obstore")]
+)
+def test_a_store_brings_its_own_client_alone(url: str, client: str) -> None:
+    text = (
+        "import sys; from bucketwise.archivers.stores import open_store; "
+        "from bucketwise.config.tables import Store; "
+        f"open_store(Store(url={url!r})); print(*sys.modules)"
+    )
+    given = {**os.environ, "PYTHONPATH": str(ROOT), **CREDENTIALS}
+    done = subprocess.run([sys.executable, "-c", text], env=given, capture_output=True, text=True, check=True)
+    assert {"boto3", "obstore"} & set(done.stdout.split()) == {client}
+
+
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("verb", "jobs"), [("status", {"status"}), ("run", RUN)])
 @pytest.mark.after("run")
