@@ -28,6 +28,7 @@ AZURE = Cloud(
     rights=Rights("blobs/write", "blobs/read", "list (blobs/read of the container)", "blobs/delete"),
     credentials="Set AZURE_STORAGE_ACCOUNT_NAME, and a key (AZURE_STORAGE_ACCOUNT_KEY), a token "
     "(AZURE_STORAGE_SAS_TOKEN) or a principal (AZURE_CLIENT_ID …), or use a managed identity.",
+    sent=("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_TOKEN"),
     absent=("ContainerNotFound",),
     taken=("BlobAlreadyExists", "ConditionNotMet"),
     unknown=(

@@ -75,6 +75,7 @@ class Cloud:
     connect: Callable[[str, str | None, dict[str, Any]], Any]
     rights: Rights
     credentials: str  # where they are looked for
+    sent: Sequence[str]  # variables whose values go into headers
     absent: Sequence[str]  # codes of refusals where the container is not there
     taken: Sequence[str]  # codes where an object is there already
     unknown: Sequence[str]  # codes where it does not know who asks
@@ -95,7 +96,9 @@ class Failure(Exception):
         status = re.search(r"(?:status code|\(code): (\d{3})", text)
         self.status = int(status[1]) if status else None  # None: there was no answer
         self.code = _inside("Code", text)
-        self.is_of_credentials = bool(re.search("token re(quest|sponse)|get-access-token", text))
+        self.is_of_credentials = bool(
+            re.search("token re(quest|sponse)|federated token|get-access-token", text)
+        )
         wire = re.search(r"\bkind: (Connect|Request|Timeout|Interrupted|Decode|Unknown)\b", details)
         self._wire = wire[1] if wire and status is None else None
         self._text, self._details = text, details
@@ -149,6 +152,10 @@ class CloudStore(ServedStore):
         self._prefix = f"{path}/" if (path := url.path.strip("/")) else ""
         self.url = settings.url.rstrip("/")
         self.requests = Requests()
+        for name in cloud.sent:
+            if not ((value := os.environ.get(name, "")).isascii() and value.isprintable()):
+                reason = f"{name} holds a line break, or another character that can't be sent"
+                raise StoreError("open", self.url, reason, cloud.credentials)  # its client would panic
         endpoint, patience = settings.endpoint_url, timedelta(seconds=limits.timeout)
         usual = {"connect_timeout": patience, "allow_http": (endpoint or "").startswith("http://")}
         # The answer to a put is waited for from its beginning on, and a large one takes longer to send.

@@ -24,6 +24,7 @@ GOOGLE = Cloud(
     ),
     credentials="Name a key file in GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default "
     "login`, or run where there is a service account.",
+    sent=("GOOGLE_BEARER_TOKEN",),
     absent=("NoSuchBucket",),
     taken=("PreconditionFailed",),
     unknown=("AuthenticationRequired", "InvalidSecurity"),

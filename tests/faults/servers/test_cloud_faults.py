@@ -61,6 +61,34 @@ def test_without_credentials_there_is_a_mend_and_nothing_is_asked(
     assert proxy.requests == []
 
 
+UNUSABLE = {
+    # a variable: its value, the scheme, what is said
+    "AZURE_STORAGE_ACCOUNT_NAME": ("hunter2\n", "az", "AZURE_STORAGE_ACCOUNT_NAME holds a line break"),
+    "AZURE_STORAGE_TOKEN": ("hunter2\n", "az", "AZURE_STORAGE_TOKEN holds a line break"),
+    "AZURE_STORAGE_ACCOUNT_KEY": ("hunter2 \n", "az", "Invalid Access Key"),
+    "AZURE_STORAGE_SAS_TOKEN": ("hunter2", "az", "SAS"),
+    "GOOGLE_BEARER_TOKEN": ("hunter2ä", "gs", "GOOGLE_BEARER_TOKEN holds a line break, or another character"),
+    "GOOGLE_SERVICE_ACCOUNT_KEY": ("{hunter2}", "gs", "Unable to decode service account"),
+    "GOOGLE_APPLICATION_CREDENTIALS": ("/there/is/none", "gs", "Unable to open service account file"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_credentials_that_can_not_be_used_are_named_and_not_told(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a file with a line break at its end was read into a variable."""
+    value, scheme, words = UNUSABLE[name]
+    use_credentials(monkeypatch)
+    if name != "AZURE_STORAGE_ACCOUNT_NAME":
+        for other in ("AZURE_STORAGE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"):
+            monkeypatch.delenv(other)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(StoreError, match=f"open {scheme}://archive/p: .*{words}") as told:
+        open_store(Store(url=f"{scheme}://archive/p", endpoint_url="http://127.0.0.1:9"))
+    assert "hunter2" not in str(told.value)
+
+
 @pytest.mark.proof
 def test_names_of_the_command_line_of_azure_are_known(
     azurite_store: Store, monkeypatch: pytest.MonkeyPatch
