@@ -219,8 +219,9 @@ def wait_step(
 
     def do(turn: Turn) -> StepResult:
         check_request(turn.context, options)
-        days, tier = thawing.days, thawing.tier.value
-        wanted = ThawOptions(turn.within, days, tier, options.series, options.skip_damaged)
+        wanted = ThawOptions(
+            turn.within, thawing.days, thawing.tier.value, options.series, options.skip_damaged
+        )
         return StepResult(thaw_body(thaw_and_wait(turn.context, wanted, longest, tell), wanted))
 
     return Step("thaw", do, preconditions=OF_READERS)
