@@ -103,6 +103,11 @@ def resolved(settings: Settings) -> dict[str, Any]:
     return found
 
 
+def as_written(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns keys of a policy for JSON, each value as a policy file would have it."""
+    return {key: _inner(it) for key, it in keys.items()}
+
+
 def _resolved(value: Any) -> Any:
     if isinstance(value, Table):
         fields = fields_of(type(value)) if isinstance(value, Policy) else type(value).model_fields

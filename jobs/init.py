@@ -28,6 +28,7 @@ from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ProblemReport
 from bucketwise.config.schema import FILE_NAME, policy_file_schema
 from bucketwise.config.tables import MongoDB
+from bucketwise.config.written import as_written
 from bucketwise.jobs.check.checks import check_policy
 from bucketwise.jobs.check.services import check_server
 from bucketwise.jobs.check.verb import OWN_COLLECTIONS
@@ -128,7 +129,7 @@ _NO_LAYOUT = {"name", "collection", "rollup", "archive"}
 def _way_body(way: Way) -> Body:
     """Returns the JSON of a way to read documents."""
     names = way.policy.series_names
-    keys = way.policy.model_dump(mode="json", exclude_unset=True, exclude=_NO_LAYOUT, by_alias=True)
+    keys = as_written(way.policy.model_dump(exclude_unset=True, exclude=_NO_LAYOUT, by_alias=True))
     first = [
         {"series": dict(zip(names, it.series, strict=True)), "time": as_date(it.time), "value": it.values}
         for it in way.first

@@ -143,10 +143,8 @@ _WIDTH = 110
 
 
 #: What stands in the table of a policy itself.
-_LAYOUT = {"collection", "local_offset_field", "sparse_ok", "earliest", "latest", *LAYOUT_KEYS} - {
-    "overflow",
-    "values",
-}
+_KEPT = {"collection", "local_offset_field", "sparse_ok", "nonnumeric_ok", "earliest", "latest"}
+_LAYOUT = {*_KEPT, *LAYOUT_KEYS} - {"overflow", "values"}
 
 
 _STORE = (

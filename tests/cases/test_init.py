@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from tests.cases.case import Case, Stage, all_cases, differences
+from tests.cases.case import Bench, Case, Stage, all_cases, differences
 from tests.cases.shown import is_right
 from tests.jobs.command import CommandLine
 
@@ -68,3 +69,29 @@ def test_one_of_the_ways_is_taken_by_hand(
     ran = stage.run("rollup")
     assert ran.code == 0, ran.err
     assert differences(database, case) == []
+
+
+def test_texts_alone_are_states_in_the_policy_that_is_written(
+    tmp_path: Path, database: Db, mongodb_uri: str, bucketwise: CommandLine
+) -> None:
+    """It passes its own check, and a run with it tells how long each lasted."""
+    bench = Bench(tmp_path, database, mongodb_uri, bucketwise)
+    bench.now = "2025-06-10T00:00:00Z"
+    start, names = datetime(2025, 6, 3, tzinfo=UTC), ["läuft", "steht", "v1.2"]
+    database.c.insert_many(
+        {"at": start + i * timedelta(minutes=10), "pumpe": pump, "zustand": names[i // 12 % 3]}
+        for i in range(72)
+        for pump in ("nord", "süd")
+    )
+    database.c.create_index("at")
+    (found,) = json.loads(bench.init().out)["collections"]
+    (way,) = found["readings"]
+    assert way["policy"]["values"] == {"zustand": {"kind": "state", "max_gap": "100m"}}
+    assert way["first"][0]["value"] == {"zustand": "läuft"}
+    (tmp_path / f"{database.name}-archive").mkdir()
+    (policy,) = json.loads(bench.run("check").out)["policies"]
+    assert {it["severity"] for it in policy["findings"]} <= {"ok", "warning"}, policy["findings"]
+    assert bench.run("run").code == 0
+    lasted = [it["zustand"]["seconds"] for it in database.c_daily.find().sort("pumpe", 1)]
+    assert lasted == [{"läuft": 14_400.0, "steht": 14_400.0, "v1%2E2": 13_800.0}] * 2
+    assert "zustand=läuft" in bucketwise("check", cwd=tmp_path).out
