@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from pymongo.collation import Collation
+from pymongo.errors import OperationFailure
 
 from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.bson.types import STRING, first_at
@@ -57,11 +58,15 @@ class Comparison:
     @cached_property
     def _own(self) -> Document | None:
         """Returns the collation of the only indexes that find texts. Asks for them once. None: the simple
-        one, or one under which texts of times do not sort as they do by their bytes."""
+        one, or one under which texts of times do not sort as they do by their bytes; also where the user may
+        not ask, since by the simple one all is found."""
         forms = (self._model.own_form, self._model.reading_form)
+        try:
+            indexes = self._indexes()
+        except OperationFailure:
+            return None
         for field in (*self._time_fields, *self._model.policy.stored_series.values()):
-            found = [it.get("collation") for it in leading(self._indexes(), field)]
-            if found:
+            if found := [it.get("collation") for it in leading(indexes, field)]:
                 alike = (it for it in found if it and all(form.sorts_under(it) for form in forms))
                 return None if None in found else next(alike, None)
         return None

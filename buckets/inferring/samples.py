@@ -16,6 +16,7 @@ from bucketwise.buckets.inferring.fields import (
     Notes,
     hints,
     is_number,
+    is_text,
     is_whole,
     listed,
     quoted,
@@ -158,13 +159,18 @@ def _rest(
     if samples.is_pairs:
         notes.add_question("value_fields", "Pairs don't name their values. What are they called?")
     counters = _counters(samples, inner, values, evidence, proposal)
-    rows = {
-        name: [held[owner] for owner in samples.owners] for name, held in names_of(evidence, counters).items()
-    }
+    rows: dict[str, list[Any]] = {}
     if not samples.is_pairs:
         in_most = samples.fields.in_most(NEARLY_ALL)
         other_times = {it.path for it in times_in(in_most)} | set(used)
-        rows |= {f"{path}.*.{it}": held for it, held in in_most.items() if it not in other_times}
+        rows = {f"{path}.*.{it}": held for it, held in in_most.items() if it not in other_times}
+    if samples.time is None:
+        rows = {name: it for name, it in rows.items() if any(map(is_text, it))}
+    names = names_of(evidence, counters)
+    if samples.time is None and not rows:
+        rows, at = names, start.values  # buckets that start together are of several series
+    else:
+        rows |= {name: [held[owner] for owner in samples.owners] for name, held in names.items()}
     choose_clock(evidence.single, proposal)
     rows.pop(keys.get("local_offset_field", ""), None)
     choose_series(rows, at, evidence, start.path, proposal)

@@ -155,6 +155,15 @@ def test_samples_are_found_by_an_index_of_their_texts(database: Mongo) -> None:
     assert found == {"IXSCAN"}
 
 
+def test_a_user_who_may_not_ask_for_indexes_finds_all_the_same(database: Mongo) -> None:
+    """So does one of a view, which has none."""
+    policy = make_policy(**{**READING, "time_unit": "iso"})
+    database["held"].insert_one({"_id": 1, "symbol": "x", "d": START.isoformat(), "p": 1.0})
+    database.command("create", policy.collection, viewOn="held", pipeline=[])
+    start = ms_of(START)
+    assert ids(Source(database, policy).batches(start, start + 1, {"symbol": "x"})) == [1]
+
+
 @pytest.mark.parametrize("keys", [{}, {"time_unit": "iso"}])
 def test_series_that_an_index_takes_for_one_are_told_apart(database: Mongo, keys: Document) -> None:
     policy = make_policy(**{**READING, **keys})

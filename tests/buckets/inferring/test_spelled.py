@@ -193,7 +193,7 @@ def test_series_are_told_apart_where_samples_count_from_the_start_of_their_bucke
         {
             "from": at,
             "door": door,
-            "ev": [{"o": o + i * 40, "open": i % 2 == 0} for i in range(o % 7 + 1)],
+            "ev": [{"o": o % 5 + i * 40 + door, "open": i % 2 == 0} for i in range(o % 7 + 1)],
         }
         for o, at in enumerate(HOURS)
         for door in (1, 2, 3)
