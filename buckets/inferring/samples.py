@@ -170,7 +170,7 @@ def _rest(
     if samples.time is None and not rows:
         rows, at = names, start.values  # buckets that start together are of several series
     else:
-        rows |= {name: [held[owner] for owner in samples.owners] for name, held in names.items()}
+        rows = {name: [held[owner] for owner in samples.owners] for name, held in names.items()} | rows
     choose_clock(evidence.single, proposal)
     rows.pop(keys.get("local_offset_field", ""), None)
     choose_series(rows, at, evidence, start.path, proposal)

@@ -120,8 +120,10 @@ class Shape:
         """Returns which documents hold which readings, (n, k); None where each holds all."""
         if self.times is not None:
             return group.holds(self.times)
-        columns = list(self.values.values())
-        return group.holds([tuple(itertools.chain(*cells)) for cells in zip(*columns, strict=True)])
+        first, *others = self.values.values()
+        if not others:
+            return group.holds(first)
+        return group.holds([tuple(itertools.chain(*cells)) for cells in zip(first, *others, strict=True)])
 
 
 def split(dotted: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from bucketwise.config.models import SlotKeys
 
@@ -41,11 +42,16 @@ class SlotLevel:
         return f'"{self.key(0, before)}" to "{self.key(self.slots - 1, before)}"'
 
     def _counted(self, key: str, first: int, most: int) -> int | None:
-        digits = max(_PADDED, len(str(self.first + most - 1)))
-        if not (key.isascii() and key.isdigit() and len(key) <= digits):
+        if not (key.isascii() and key.isdigit() and len(key) <= _digits(self.first + most - 1)):
             return None
         place = int(key) - first
         return place if 0 <= place < self.slots else None
+
+
+@cache
+def _digits(last: int) -> int:
+    """Returns how many digits the key of a slot may have, if the last one is called so."""
+    return max(_PADDED, len(str(last)))
 
 
 @dataclass(frozen=True)

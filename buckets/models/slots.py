@@ -17,7 +17,7 @@ from bson import DatetimeMS
 from numpy.typing import NDArray
 from pymongo import UpdateOne
 
-from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, NOTHING, TYPE_NAMES
 from bucketwise.buckets.fields.textforms import own_form_of
 from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Layout, Path, ReadingCells
@@ -293,12 +293,13 @@ def _paths(
         if element.type not in (DOCUMENT, ARRAY):
             where = "the sub-document of slots is needed"
             raise Breach(name, f"{TYPE_NAMES[element.type]} stands where {where}")
-    kinds = {element.type for element in cell}
-    for path in dict.fromkeys(child.path for child in layout.children(cell[0].path)):
+    kinds, children = {element.type for element in cell}, dict[Path, Cell]()
+    for child in layout.children(cell[0].path):
+        children[child.path] = (*children.get(child.path, ()), *([] if child.type in NOTHING else [child]))
+    for path, held in children.items():
         start = offset + _place(level, path, offset, kinds) * level.length
         if path in layout.repeated:
             raise Breach(".".join(path), f'slot "{path[-1]}" appears twice')
-        held = find_all(layout, path)
         if held and inner:
             yield from _paths(layout, held, inner, start)
         elif held:
