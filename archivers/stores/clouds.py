@@ -46,7 +46,7 @@ _FAILURES = (BaseError, OSError, ValueError, NotImplementedError)
 _AGAIN = "It is safe to run again."
 _ENDPOINT = "Look at store.endpoint_url and the network, then run again."
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
-_LARGE = 1_000_000  # bytes of a put that may take longer than other requests
+_LARGE = 1_000_000  # bytes of a put that may take longer than other requests, as deletes of many may
 _DELETE_BATCH = 256  # what Azure takes in one request
 _FORKED = (
     "this process was forked from one that had used the store, which its client can't take. Start processes "
@@ -57,7 +57,7 @@ _process: int | None = None  # that has begun to use the client
 
 class Limits(NamedTuple):
     """Limits of a request: `attempts` at most, and `timeout` (seconds) for a connection and an answer; large
-    puts have ten times as long."""
+    puts and deletes of many objects have ten times as long."""
 
     attempts: int = 5
     timeout: float = 30.0
@@ -158,7 +158,7 @@ class CloudStore(ServedStore):
                 raise StoreError("open", self.url, reason, cloud.credentials)  # its client would panic
         endpoint, patience = settings.endpoint_url, timedelta(seconds=limits.timeout)
         usual = {"connect_timeout": patience, "allow_http": (endpoint or "").startswith("http://")}
-        # The answer to a put is waited for from its beginning on, and a large one takes longer to send.
+        # An answer is waited for from the beginning of the request on, and a large one takes longer to send.
         options = (usual | {"read_timeout": patience, "timeout": "1d"}, usual | {"timeout": patience * 10})
         try:
             self._client, self._patient = (
@@ -261,9 +261,9 @@ class CloudStore(ServedStore):
         self._try("put", lambda: obstore.put(client, name, data, mode=mode, use_multipart=False))
 
     def _delete(self, keys: Sequence[str]) -> None:
-        names = [self._name(key) for key in keys]
+        names, client = [self._name(key) for key in keys], self._patient if len(keys) > 1 else self._client
         requests = 1 if self._cloud.deletes_many else len(names)
-        self._ask("delete", keys[0], lambda: obstore.delete(self._client, names), requests)
+        self._ask("delete", keys[0], lambda: obstore.delete(client, names), requests)
 
     def _listed(self, wanted: str, start: str) -> Sequence[Any]:
         """Returns the objects whose names begin with `wanted`. If a listing can begin at a name, it begins

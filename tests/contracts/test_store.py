@@ -180,6 +180,29 @@ def test_a_listing_is_in_order_and_goes_by_prefix(store: ObjectStore) -> None:
     assert {item.key: item.size for item in store.list()} == {name: n for n, name in enumerate(names)}
 
 
+def test_a_listing_leaves_out_what_comes_before_a_key(store: ObjectStore) -> None:
+    names = ["m/000001.a", "m/000001.b", "m/000002.a", "m/000002/x", "m/1", "m/a b~#", "m/~", "n"]
+    for name in names:
+        store.put_bytes(name, b"")
+    for after in (
+        "",
+        "l",
+        "m/",
+        "m/.",
+        "m/000001",
+        "m/000001.a",
+        "m/000002",
+        "m/1",
+        "m/a b",
+        "m/~",
+        "n",
+        "o",
+    ):
+        for prefix in ("", "m/", "m/0000", "m/000001.", "m/000002", "n", "m/~"):
+            expected = sorted(it for it in names if it.startswith(prefix) and it > after)
+            assert [it.key for it in store.list(prefix, after)] == expected, (prefix, after)
+
+
 @pytest.mark.in_turn(1)
 def test_a_listing_goes_on_after_a_thousand(store: ObjectStore) -> None:
     names = [f"data/dt=2018-06-{n % 30 + 1:02}/{n:04}" for n in range(1005)]

@@ -162,6 +162,7 @@ def test_a_container_that_is_not_there_ends_a_run_before_anything_goes(
     assert it.truth.raw("it") == before
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("scheme", "extra"), [("az", "azure"), ("gs", "gcs")])
 def test_without_the_client_nothing_is_touched(scene: MakeScene, scheme: str, extra: str) -> None:
     it = scene(Store(url=f"{scheme}://acme/x", endpoint_url="http://127.0.0.1:9"))
