@@ -28,8 +28,11 @@ def choose_states(
 ) -> None:
     """Puts texts of few kinds into the proposal as values, in place of series. `rows`: what may tell series
     apart; `times`: of each row; `names`: those of rows that may be values, as `value_fields` has them. Where
-    several could be the state, each is an alternative, unless some are called like one."""
+    several could be the state, each is an alternative, unless some are called like one. Beside prose, as in a
+    log, nothing is a state."""
     series = proposal.keys["series_fields"]
+    if any(path in rows and path not in series and _is_prose(rows[path]) for path in names):
+        return
     allowed = repeated(series, rows, times) + _FEW * len(times)
     possible = [
         path
@@ -47,6 +50,10 @@ def choose_states(
     if ways:
         proposal.keys |= ways[0].keys
         proposal.combine(ways)
+
+
+def _is_prose(held: Sequence[Any]) -> bool:
+    return all(map(is_text, held)) and 2 * len(set(held)) > len(held) > STATES
 
 
 def _comes_and_goes(held: Sequence[Any]) -> bool:

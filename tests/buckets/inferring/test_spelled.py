@@ -188,6 +188,11 @@ def test_texts_that_come_and_go_are_states(documents: list[Document], ways: list
         assert isinstance(next(iter(it.first[0].values.values())), str)
 
 
+def test_a_log_holds_no_states() -> None:
+    found, _ = guessed([{**it, "level": it["mode"], "msg": f"line {i}"} for i, it in enumerate(_PUMPS)])
+    assert found.policy is None
+
+
 def test_series_are_told_apart_where_samples_count_from_the_start_of_their_bucket() -> None:
     documents = [
         {
