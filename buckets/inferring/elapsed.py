@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from bucketwise.buckets.inferring.fields import as_float, hints, is_whole, words_of
@@ -66,7 +67,7 @@ def elapsed_in(
     rising.sort(key=lambda it: not hints(it, _NAMED))
     if not rising:
         return None
-    return Elapsed(starts[0], rising[:1], _units(fields[rising[0]], starts[0], evidence))
+    return Elapsed(starts[0], rising[:1], _units(fields[rising[0]], owners, starts[0], evidence))
 
 
 def _total(row: Sequence[Any], steps: Sequence[int]) -> int:
@@ -94,23 +95,26 @@ def _counts_up(rows: Sequence[Any], owners: Sequence[int]) -> bool:
 _LEAST = 3
 
 
-def _units(held: Sequence[Any], start: Time, evidence: Evidence) -> list[Alternative]:
+def _units(held: Sequence[Any], owners: Sequence[int], start: Time, evidence: Evidence) -> list[Alternative]:
     """Returns the units in which numbers may count, with what speaks for each."""
-    highest = max(held)
-    gap = _gap(start, evidence)
-    reach = {unit: int(highest * ms) for unit, ms in _UNITS.items()}
-    if gap is None:
+    reach = {unit: int(max(held) * ms) for unit, ms in _UNITS.items()}
+    gaps = _gaps(start, evidence)
+    if not gaps:
         fitting = [it for it, ms in reach.items() if ms < _LONGEST]
         return [_way(it, reach[it], None) for it in fitting] or [_way("+ms", reach["+ms"], None)]
-    fitting = [it for it, ms in reach.items() if ms <= gap]
-    reaching = [it for it in fitting if _REACH * reach[it] >= gap]
+    lasts = dict(zip(owners, held, strict=True))  # numbers grow in each document
+    filled = median([lasts[it] / gap for it, gap in gaps.items() if lasts.get(it)] or [0])
+    fitting = [it for it, ms in _UNITS.items() if filled * ms <= _OVER]
+    reaching = [it for it in fitting if _REACH * filled * _UNITS[it] >= 1]
+    gap = sorted(gaps.values())[len(gaps) // 4]
     return [_way(it, reach[it], gap) for it in reaching or fitting or ["+ms"]]
 
 
 #: A bucket that is longer than this does not tell its unit by its length.
 _LONGEST = 8 * 86_400_000
-#: The last sample of the fullest bucket comes before this part of the time to the next bucket is over.
-_REACH = 20
+#: In most buckets the last sample comes after this part of the time to the next one of the series, and before
+#: so many times of it are over: buckets that are closed by size, or late, reach over the next one.
+_REACH, _OVER = 20, 2
 
 
 def _way(unit: str, reach: int, gap: int | None) -> Alternative:
@@ -126,13 +130,13 @@ def _length(ms: int) -> str:
     return f"{ms} ms"
 
 
-def _gap(start: Time, evidence: Evidence) -> int | None:
-    """Returns how far the documents of a series lie apart; None if each has but one."""
+def _gaps(start: Time, evidence: Evidence) -> dict[int, int]:
+    """Returns how long after each document the next one of its series comes, by the document's number."""
     texts = [held for held in evidence.single.values() if all(isinstance(it, str | int) for it in held)]
-    starts: dict[str, set[int]] = {}
+    starts: dict[str, list[tuple[int, int]]] = {}
     for number, at in enumerate(start.values):
         if at is not None:
             key = repr([it[number] for it in texts if len(set(it)) <= len(it) // 2])
-            starts.setdefault(key, set()).add(at)
-    gaps = sorted(b - a for it in starts.values() for a, b in pairwise(sorted(it)))
-    return gaps[len(gaps) // 4] if gaps else None
+            starts.setdefault(key, []).append((at, number))
+    pairs = [pair for it in starts.values() for pair in pairwise(sorted(it))]
+    return {number: after - at for (at, number), (after, _) in pairs if after > at}

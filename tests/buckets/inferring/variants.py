@@ -210,7 +210,8 @@ def parallel(draw: _Draw) -> Variant:
 
 
 def elapsed(draw: _Draw) -> Variant:
-    """Samples that count from the start of their bucket."""
+    """Samples that count from the start of their bucket, which ends with its time or when it is full."""
+    ends_full = draw.random.random() < 0.5
     unit, per, hours = draw.random.choice(
         [("+s", 1, 1), ("+ms", 1000, 1), ("+m", 1 / 60, 24), ("+h", 1 / 3600, 24)]
     )
@@ -218,11 +219,13 @@ def elapsed(draw: _Draw) -> Variant:
     start = midnight(draw.day, "UTC")
     step = int(max(1, 1 / per))
     for series in draw.all_series():
-        for number in range(draw.random.randint(4, 9)):
-            seconds = sorted(draw.random.sample(range(0, hours * 3600, step), 20))
+        begin = start
+        for _ in range(draw.random.randint(4, 9)):
+            span = hours * draw.random.randint(3600, 9000) if ends_full else hours * 3600
+            seconds = sorted(draw.random.sample(range(0, span, step), 20))
             samples = [{"o": int(it * per), draw.value: draw.number()} for it in seconds]
-            begin = start + timedelta(hours=hours * number)
             documents.append({draw.series: series, draw.time: begin, "list": samples})
+            begin += timedelta(seconds=seconds[-1] + step if ends_full else span)
     keys = draw.keys("samples", samples_field="list", sample_time_field="o", sample_time_unit=unit)
     return Variant(f"elapsed {unit}", documents, {**keys, "start_field": draw.time}, False)
 
