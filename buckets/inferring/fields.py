@@ -36,6 +36,11 @@ SERIES = words_of(
     "id sensor device dev symbol sym ticker series station meter machine rig host hostname node channel tag "
     "source site location gateway gw metric name uuid asset plant"
 )
+#: What whole numbers may number, where nothing else tells series apart.
+NUMBERED = words_of(
+    "unit probe pump tank valve turbine inverter panel feeder line well box door gate kiosk house flat "
+    "apartment building room zone vehicle truck car bus robot server interface serial sid imei eui mac nr"
+)
 COUNT = words_of("n count num number size samples nsamples total length")
 OFFSET = words_of("tz offset tzoffset utcoffset timezone timezoneoffset zone localoffset")
 FLAG = words_of("has more extra extras overflow overflown outlier is")

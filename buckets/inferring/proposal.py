@@ -13,6 +13,7 @@ from bson.objectid import ObjectId
 
 from bucketwise.buckets.fields.clocks import distinct
 from bucketwise.buckets.inferring.fields import (
+    NUMBERED,
     SERIES,
     Fields,
     Notes,
@@ -49,11 +50,14 @@ def choose_fields(
 ) -> list[str]:
     """Returns the fields, among those with a value in each row, that distinguish series. `times`: of
     each row; `indexed`: fields of an index that also has the time. Numbers count if their name or an
-    index suggests it, or if nothing else distinguishes rows of the same time."""
+    index suggests it, or if nothing else distinguishes rows, or rows of the same time."""
     possible = _unlike([path for path in columns if may_name(non_null(columns[path]))], columns)
     texts = [path for path in possible if any(map(_is_text, columns[path]))]
     named = [path for path in possible if hints(path, SERIES)]
-    likely = list(dict.fromkeys([*(path for path in possible if path in indexed), *named])) or texts
+    numbered = [path for path in possible if hints(path, NUMBERED) and _recurs(columns[path])]
+    likely = (
+        list(dict.fromkeys([*(path for path in possible if path in indexed), *named])) or texts or numbered
+    )
     chosen = _without_unique(likely, columns, notes)
     chosen += _telling_apart(chosen, [path for path in possible if path not in likely], columns, times)
     _note_choice(chosen, columns, notes)
@@ -129,6 +133,10 @@ def _note_choice(chosen: list[str], columns: Columns, notes: Notes) -> None:
         return
     text = ", ".join(f"{_count_distinct(columns[it]):,} of {quoted(it)}" for it in chosen)
     notes.add_evidence(_KEY, f"in the sample: {text}")
+
+
+def _recurs(values: Sequence[Any]) -> bool:
+    return 2 * _count_distinct(values) <= len(values)
 
 
 def _count_distinct(values: Sequence[Any]) -> int:

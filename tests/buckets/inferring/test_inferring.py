@@ -224,6 +224,12 @@ def test_an_index_tells_series() -> None:
     assert (keys(found)["series_fields"], keys(found)["value_fields"]) == (("b",), ("a", "t"))
 
 
+def test_whole_numbers_of_things_tell_series_where_nothing_else_does() -> None:
+    documents = [{"at": T0 + it * MINUTE, "probe": 1001 + it % 3, "nr": it, "v": it / 4} for it in range(40)]
+    assert keys(infer(documents))["series_fields"] == ("probe",)
+    assert keys(infer([{**it, "dev": "a"} for it in documents]))["series_fields"] == ("dev",)
+
+
 def test_what_is_unique_is_no_series() -> None:
     found = infer([{**it, "message_id": str(ObjectId())} for it in READINGS])
     assert keys(found)["series_fields"] == ("sensor",)
