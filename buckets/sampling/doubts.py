@@ -105,19 +105,21 @@ def _nearest(read: AsRead) -> list[_Neighbours]:
 def _narrow(read: AsRead, nearest: list[_Neighbours]) -> Doubt | None:
     """Returns a doubt about documents that all have the same many slots, from the first on, where these would
     fill the time to the next document if they were wider; None elsewhere."""
-    width, decoded = model_of(read.policy).slot_ms, read.decoded
+    levels, decoded = model_of(read.policy).levels, read.decoded
     columns = decoded.columns
     counts = np.diff(columns.starts)[columns.filled]
-    if width is None or len(counts) < _DOCUMENTS:
+    if not levels or len(counts) < _DOCUMENTS:
         return None
+    width = levels[-1].length
     starts = read.starts[decoded.units[columns.filled]]
     reached = (decoded.last[columns.filled] - starts) // width + 1
     gaps = [it.gap for it in nearest]
     # of some of many documents, those that come next may be missing: only the nearest show how far they lie
-    slots, gap = int(reached.max()), int(np.median(gaps)) if read.is_whole else gaps[0]
+    slots, gap = int(np.bincount(reached).argmax()), int(np.median(gaps)) if read.is_whole else gaps[0]
     if slots < _SLOTS or counts.sum() < _MOST_FULL * slots * len(counts):
         return None
-    is_alike = np.mean(reached >= slots - 1) >= _MOST_FULL
+    # the longest of some days has 25 hours
+    is_alike = np.mean(reached >= slots - 1) >= _MOST_FULL and reached.max() <= slots + slots // 24
     meant = gap // slots
     if not is_alike or meant < 2 * width or gap % slots or meant not in _USUAL:
         return None

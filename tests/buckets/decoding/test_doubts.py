@@ -98,6 +98,12 @@ CASES: dict[str, tuple[list[Document], Document, Document, str]] = {
         {"slot": "second"},
         "slots-sparse",
     ),
+    "quarters of local days as minutes, one of 25 hours": (
+        days("Europe/Berlin", 20, AUTUMN, lambda hours: 4 * hours),
+        {"slot": "15m", "span": "day", "timezone": "Europe/Berlin"},
+        {"slot": "minute", "span": "day", "timezone": "Europe/Berlin"},
+        "slots-sparse",
+    ),
     "hours from 1, some missing": (
         slots(20, DAY, range(1, 25), holes=2),
         {"slot": "hour", "first_slot": 1},
