@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+from bson.regex import Regex
 from pymongo.collation import Collation
 from pymongo.errors import OperationFailure
 
@@ -103,7 +104,7 @@ def _test(name: str, asked: Any) -> Test | None:
     if isinstance(asked, Mapping) and len(asked) == 1:
         values = asked.get("$in", [asked.get("$eq")])
     texts = {it.encode() for it in values if isinstance(it, str)}
-    if name.startswith("$") or not texts or any(isinstance(it, Mapping | list) for it in values):
+    if name.startswith("$") or not texts or any(isinstance(it, Mapping | list | Regex) for it in values):
         return None
     path = tuple(name.split("."))
 
