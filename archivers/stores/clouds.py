@@ -224,8 +224,10 @@ class CloudStore(ServedStore):
         wanted, start = self._prefix + prefix, self._prefix + after if after else ""
         found = self._ask("list", prefix, lambda: self._listed(wanted, start))
         for it in sorted(found, key=lambda it: str(it["path"])):
-            if it["path"] > start:
-                yield StoreObject(it["path"].removeprefix(self._prefix), it["size"], it["last_modified"])
+            key = it["path"].removeprefix(self._prefix)
+            # A folder that a console made is listed without the `/` at its end, and is not there without it.
+            if it["path"] > start and (it["size"] or self.head(key) is not None):
+                yield StoreObject(key, it["size"], it["last_modified"])
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects, many at once. Absent ones are no error."""

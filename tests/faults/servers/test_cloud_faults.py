@@ -167,7 +167,7 @@ def test_an_upload_that_is_damaged_is_found_by_a_check(proxy: S3Proxy, store: Ob
 def test_a_listing_of_names_that_begin_alike_reads_no_others(proxy: S3Proxy, store: ObjectStore) -> None:
     """The work for one commit does not grow with the others."""
     for number in range(20):
-        store.put_bytes(f"m/{number:06}.json", b"")
+        store.put_bytes(f"m/{number:06}.json", b"x")
     proxy.requests.clear()
     assert [it.key for it in store.list("m/000012.")] == ["m/000012.json"]
     (asked,) = proxy.requests
@@ -197,3 +197,12 @@ def test_a_delete_of_many_removes_the_others_of_what_is_gone(direct: Store) -> N
     assert keys(store) == []
     sent, retries = store.requests.take()
     assert (sent["delete"] < 310 or direct.url.startswith("gs")) and retries == 0
+
+
+def test_a_folder_that_a_console_made_is_no_object(direct: Store) -> None:
+    store, container = open_store(direct), container_of(direct)
+    for name in ("ticks/data/dt=2018-06-30/a.parquet", "ticks/empty"):
+        store.put_bytes(name, b"" if "empty" in name else b"x")
+    for name in ("ticks/", "ticks/data/", "ticks/data/dt=2018-06-30/", "ticks/data/dt=2018-07-01/"):
+        container.write(name, b"")
+    assert keys(store) == ["ticks/data/dt=2018-06-30/a.parquet", "ticks/empty"]
