@@ -28,9 +28,10 @@ def check_values(policy: Policy, report: ProblemReport) -> None:
         for key, fault in _faults(field):
             report.add((*here, key), fault, rests_on=[(*here, "text")])
         for key, fault in _step_faults(policy, path, field):
-            report.add((*here, key), fault, rests_on=[(*here, it) for it in ("kind", "time_weighted")])
+            report.add((*here, key), fault, rests_on=[(*here, it) for it in _OF_STEPS])
 
 
+_OF_STEPS = ("kind", "time_weighted", "max_gap")
 #: A longer `max_gap` than this is refused: exact sums of values by time have room for it.
 _LONGEST_GAP = timedelta(days=366)
 

@@ -11,7 +11,7 @@ from bucketwise.config.checks.names import policy_fault
 from bucketwise.config.checks.rules import check_rules
 from bucketwise.config.policies import Archive, Policy, Rollup
 from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
-from bucketwise.config.times import format_duration, is_zone, zones
+from bucketwise.config.times import format_duration, is_zone, read_instant, read_latest, zones
 
 _HOUR = timedelta(hours=1)
 _SHORTEST = timedelta(seconds=1)
@@ -70,6 +70,7 @@ def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None
             _check_timezone(policy.rollup.timezone, (*at, "rollup"), report)
         _check_rollup(policy.rollup, (*at, "rollup"), report)
     check_completeness(policy, report)
+    _check_plausible(policy, at, report)
     _check_local_days(policy, at, report)
     _check_archive(policy, at, has_store, report)
     _check_audit(policy, at, report)
@@ -83,6 +84,15 @@ def _check_timezone(name: str, at: Key, report: ProblemReport) -> None:
         near = nearest(name, sorted(zones()))
         remedy = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
         report.add((*at, "timezone"), Fault("it is not an IANA time zone", remedy))
+
+
+def _check_plausible(policy: Policy, at: Key, report: ProblemReport) -> None:
+    latest = None if policy.latest is None else read_latest(policy.latest)
+    if policy.earliest is None or not isinstance(latest, datetime):
+        return
+    if latest <= read_instant(policy.earliest):
+        fault = Fault("no time lies between `earliest` and it", "write a later instant, or a duration")
+        report.add((*at, "latest"), fault, rests_on=[(*at, "earliest")])
 
 
 def _check_rollup(rollup: Rollup, at: Key, report: ProblemReport) -> None:

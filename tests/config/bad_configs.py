@@ -1056,6 +1056,13 @@ FIELDS = [
         "[policies.ticks.values.p] with `as = ",
     ),
     bad(
+        "latest-before-earliest",
+        'slot = "second"',
+        'slot = "second"\nearliest = "2025-01-01"\nlatest = "2024-01-01"',
+        "policies.ticks.latest",
+        "write a later instant, or a duration",
+    ),
+    bad(
         "earliest-no-instant",
         'slot = "second"',
         'slot = "second"\nearliest = "last year"',
@@ -1137,6 +1144,13 @@ FIELDS = [
         'slot = "second"\nvalues = {p = {kind = "state"}}',
         "policies.ticks.values.p.kind",
         'add `max_gap`, such as "30m"',
+    ),
+    bad(
+        "values-state-with-a-max-gap-that-is-none",
+        'slot = "second"',
+        'slot = "second"\nvalues = {p = {kind = "state", max_gap = "0s"}}',
+        "policies.ticks.values.p.max_gap",
+        "write a duration",
     ),
     bad(
         "values-time-weighted-without-max-gap",
