@@ -18,6 +18,7 @@ from bucketwise.config.errors import UsageError
 
 #: How an object lies in a store without classes.
 _AT_HAND = Standing("", is_readable=True, is_thawing=False)
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,20 @@ def thaw(context: ArchiveContext, options: ThawOptions) -> ThawReport:
     """Asks for the cold parts of all commits that are meant, unless one of the store's copies can give
     them now; what the first store has lost is asked for in a copy. Returns how they lie. Raises
     UsageError where the class does not know the tier, DamagedError where a part is missing, and StoreError.
-    """
+
+    It needs no lease. Where a run replaces a commit meanwhile, a part is missing; then it looks again, and
+    finds what took its place."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return _look(context, options) if context.has_parts else ThawReport()
+        except DamagedError:
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _look(context: ArchiveContext, options: ThawOptions) -> ThawReport:
     report = ThawReport()
-    if not context.has_parts:
-        return report
     places = list(places_of(context))
     within = options.within
     touching = context.offline().manifests(within.start_ms, within.end_ms)

@@ -239,3 +239,21 @@ def test_what_waits_for_a_thaw_is_told(database: Database[Document], moto_store:
     with pytest.raises(DamagedError, match="missing"):
         thaw(cycle.context(), options)
     assert thaw(cycle.context(), replace(options, skip_damaged=True)).parts == len(parts) - 1
+
+
+def test_a_thaw_looks_again_where_a_run_has_replaced_a_commit_meanwhile(
+    database: Database[Document], file_store: Store
+) -> None:
+    """It takes no lease. What it was about to look at is gone, and something else has taken its place."""
+    cycle = Cycle(database, few(slots(), 20), file_store).load()
+    cycle.run()
+    (before,) = cycle.as_stored().manifests(FIRST_MS, LAST_MS)
+    runs = iter([lambda: cycle.erase({"meta.symbol": "ORCL"})])
+
+    def check() -> None:
+        next(runs, list)()
+
+    found = thaw(cycle.context(check=check), ThawOptions(EVER, 3))
+    after = cycle.as_stored().manifests(FIRST_MS, LAST_MS)
+    assert before.commit not in {it.commit for it in after}
+    assert (found.commits, found.parts, found.is_ready) == (1, sum(len(it.parts) for it in after), True)
