@@ -207,12 +207,8 @@ class CloudStore(ServedStore):
 
     def head(self, key: str) -> StoreObject | None:
         """Returns what is known of an object; None where there is none."""
-        name = self._name(key)
-        try:
-            found = self._ask("look at", key, lambda: obstore.head(self._client, name))
-        except NotFound:
-            return None
-        return StoreObject(key, found["size"], found["last_modified"])
+        found = self._told(self._name(key))
+        return None if found is None else StoreObject(key, found["size"], found["last_modified"])
 
     def check(self, key: str, size: int | None, sha256: str) -> None:
         """Reads the object: its client asks for no checksum that the cloud keeps."""
@@ -224,10 +220,9 @@ class CloudStore(ServedStore):
         wanted, start = self._prefix + prefix, self._prefix + after if after else ""
         found = self._ask("list", prefix, lambda: self._listed(wanted, start))
         for it in sorted(found, key=lambda it: str(it["path"])):
-            key = it["path"].removeprefix(self._prefix)
             # A folder that a console made is listed without the `/` at its end, and is not there without it.
-            if it["path"] > start and (it["size"] or self.head(key) is not None):
-                yield StoreObject(key, it["size"], it["last_modified"])
+            if it["path"] > start and (it["size"] or self._told(it["path"]) is not None):
+                yield StoreObject(it["path"].removeprefix(self._prefix), it["size"], it["last_modified"])
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects, many at once. Absent ones are no error."""
@@ -257,6 +252,15 @@ class CloudStore(ServedStore):
 
     def _name(self, key: str) -> str:
         return self._prefix + checked_key(key, self.url)
+
+    def _told(self, name: str) -> Any:
+        """Returns what the server tells of an object; None where there is none."""
+        try:
+            return self._ask(
+                "look at", name.removeprefix(self._prefix), lambda: obstore.head(self._client, name)
+            )
+        except NotFound:
+            return None
 
     def _put(self, key: str, data: bytes, mode: Any) -> None:
         name, client = self._name(key), self._client if len(data) <= _LARGE else self._patient
@@ -326,6 +330,8 @@ class CloudStore(ServedStore):
             return StoreError(operation, place, reason, cloud.credentials)
         if failure.code in cloud.remedies:
             return StoreError(operation, place, reason, cloud.remedies[failure.code])
+        if isinstance(failure.error, InvalidPathError):
+            return StoreError(operation, place, reason, "Rename that object, or remove it.")
         if isinstance(failure.error, FileNotFoundError):
             return NotFound(operation, place, "no such object")
         if failure.status == 403:
