@@ -95,6 +95,7 @@ def _names(document: dict[str, Any]) -> set[str]:
     return found
 
 
+@pytest.mark.proof
 def test_fields_of_summaries(place: Place) -> None:
     """Of all that summaries have: each is in the section that shows one, or in those below it."""
     place.write_config(POLICY)

@@ -163,6 +163,7 @@ def test_its_own_reader_gives_the_documents(place: Place) -> None:
     assert sorted(found_extra) == sorted(bson.encode(document) for document in extra)
 
 
+@pytest.mark.proof
 def test_its_own_reader_follows_the_first_row(store: Path) -> None:
     (file,) = (store / "ticks/meta/buckets").iterdir()
     groups = pq.read_table(file).to_pylist()

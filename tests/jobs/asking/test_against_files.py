@@ -153,6 +153,7 @@ def test_what_a_hold_covers_stays(place: Place) -> None:
     assert compared(place, changed, "iot")["now"]["against"]["summaries"] == {"hourly": 2}
 
 
+@pytest.mark.proof
 def test_what_ends_at_the_cutoff_has_not_expired(place: Place) -> None:
     place.write_config(OLD_FILE)
     for second, archived in ((59, MINUTES - 1), (60, MINUTES)):

@@ -352,6 +352,7 @@ def test_names_of_collections_with_anything_in_them(
     assert {path.name for path in (tmp_path / "store").iterdir()} <= {"it", ".tmp", "bucketwise.json"}
 
 
+@pytest.mark.proof
 def test_a_clock_that_was_wrong_for_one_sample_makes_no_run_look_at_each_day_since(place: Place) -> None:
     place.write_config(
         """

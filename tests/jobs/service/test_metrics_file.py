@@ -50,6 +50,7 @@ def measured(place: Place, *arguments: str) -> Ran:
     return place(*arguments, "--metrics-file", FILE)
 
 
+@pytest.mark.proof
 def test_a_run_tells_what_its_report_tells(place: Place) -> None:
     before = datetime.now(UTC).timestamp()
     ran = measured(place, "run", "--json")

@@ -102,6 +102,7 @@ def ruled(hours: int, rule: Rule) -> Policy:
     return keeping(hours, rules=(rule,))
 
 
+@pytest.mark.proof
 def test_tombstones_stay_void_when_the_length_that_placed_them_comes_back(full: Bench) -> None:
     assert expire(full, keeping(24), LATER) == (0, 1176)
     expire(full, policy_of(), LATER + DAY)
