@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
+from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.encrypted import EncryptionKeys, Keyring
 from bucketwise.config.errors import BucketwiseError
@@ -117,8 +118,10 @@ def _manifest(archive: Any, path: Path, key: str) -> Any:
         second = archive.read(key)
     assert first == second, f"{path}: the second reader reads other bytes than the first"
     try:
+        if second:  # a forged one is refused: it is no manifest, or of no policy
+            Manifest.model_validate_json(second).archived_policy  # noqa: B018
         return json.loads(second or b"null")
-    except ValueError:
+    except (ValueError, KeyError, BucketwiseError):
         return None
 
 
