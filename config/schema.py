@@ -1,4 +1,4 @@
-"""The JSON Schema of the policy file, made of the models that read it and the pages that explain its keys."""
+"""The JSON Schema of the policy file, made of the models that read it and the pages about its keys."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 from bucketwise.config.errors import BucketwiseError
@@ -121,6 +121,17 @@ class Requests:
             taken = dict(self._sent), self._retries
             self._sent, self._retries = Counter(), 0
         return taken
+
+
+class RetryLimits(NamedTuple):
+    """Limits of a request to a server: `attempts` at most, and `timeout` (seconds) for a connection, and for
+    an answer or the next bytes of it."""
+
+    attempts: int = 5
+    timeout: float = 30.0
+
+
+USUAL = RetryLimits()
 
 
 class FileKeys(Protocol):

@@ -16,18 +16,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, InvalidPathError
 
 from bucketwise.archivers.stores.base import (
+    USUAL,
     AlreadyExists,
     Denied,
     NotFound,
     OlderVersions,
     Requests,
+    RetryLimits,
     Rights,
     ServedStore,
     StoreError,
@@ -53,17 +55,6 @@ _FORKED = (
     "by 'spawn' or 'forkserver'"
 )
 _process: int | None = None  # that has begun to use the client
-
-
-class Limits(NamedTuple):
-    """Limits of a request: `attempts` at most, and `timeout` (seconds) for a connection and an answer; large
-    puts and deletes of many objects have ten times as long."""
-
-    attempts: int = 5
-    timeout: float = 30.0
-
-
-USUAL = Limits()
 
 
 @dataclass(frozen=True)
@@ -143,9 +134,10 @@ class Failure(Exception):
 
 
 class CloudStore(ServedStore):
-    """A store in a container of a cloud. Safe to use from several threads, and not after a fork."""
+    """A store in a container of a cloud. Safe to use from several threads, and not after a fork.
+    Large puts, and deletes of many objects, have ten times as long as the limits say."""
 
-    def __init__(self, cloud: Cloud, settings: StorePlace, *, limits: Limits = USUAL) -> None:
+    def __init__(self, cloud: Cloud, settings: StorePlace, *, limits: RetryLimits = USUAL) -> None:
         url = urlsplit(settings.url)
         self._cloud = cloud
         self._attempts = limits.attempts

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from boto3.session import Session
@@ -16,6 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from bucketwise.archivers.stores.base import (
+    USUAL,
     AlreadyExists,
     Cold,
     Corrupt,
@@ -23,6 +24,7 @@ from bucketwise.archivers.stores.base import (
     ObjectStore,
     OlderVersions,
     Requests,
+    RetryLimits,
     Rights,
     ServedStore,
     StoreError,
@@ -57,16 +59,6 @@ _OPERATIONS = {
 }
 _UNDER_WAY = "RestoreAlreadyInProgress"
 _DELETE_BATCH = 1000  # what S3 takes in one request
-
-
-class RetryLimits(NamedTuple):
-    """Limits of a request: `attempts` at most, and `timeout` (seconds) for a connection or for bytes."""
-
-    attempts: int = 5
-    timeout: float = 30.0
-
-
-USUAL = RetryLimits()
 
 
 def open_store(settings: StorePlace) -> ObjectStore:

@@ -160,7 +160,7 @@ class Order:
         if the others follow it; else all, (n, k)."""
         if self.whole is None or place.chosen is not None or not shape[1]:
             return place.grid(self._row_of, shape)
-        bucket = np.searchsorted(self.columns.starts, place.starts, side="right") - 1
+        bucket = self.columns.buckets_of(place.starts)
         return np.asarray(place.starts - self.columns.starts[bucket] + self.first[bucket])
 
     @cached_property

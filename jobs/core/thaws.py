@@ -21,7 +21,7 @@ from bucketwise.jobs.core.turn import pick
 from bucketwise.rollups.context import Check, no_progress
 
 #: Seconds between two looks at what S3 has thawed: at first, and at most. Each is twice the one before.
-_PAUSES = 1.0, 900.0
+_DELAYS = 1.0, 900.0
 _TICK = 0.2
 
 
@@ -91,21 +91,21 @@ def thaw_and_wait(
     """Asks for cold parts until all that is meant can be read, at intervals that widen: what S3 gives no more
     by then is asked for anew. `tell`: takes what it waits for; None once it goes on. Raises BucketwiseError
     where that takes longer than `longest`, and what `thaw` raises."""
-    begun, (pause, most) = clock.steady(), _PAUSES
+    begun, (delay, most) = clock.steady(), _DELAYS
     first = report = thaw(context, options)
     asked, quiet = first.asked, replace(context, progress=no_progress)
     while not report.is_ready:
         held = f"{report.ready:,} of {report.parts:,} parts can be read"
         all_by = "" if first.ready_at is None else f", all by {clock.iso(first.ready_at)}"
-        left = pause if longest is None else begun + longest.total_seconds() - clock.steady()
+        left = delay if longest is None else begun + longest.total_seconds() - clock.steady()
         if left <= 0:
             raise BucketwiseError(
                 f"policy {context.policy.name}: {held}{all_by}. Nothing was restored. Run again then: S3 is "
                 "not asked twice"
             )
         tell(f"{held}{all_by}")
-        _sleep(min(pause, left), context.check)
-        pause = min(2 * pause, most)
+        _sleep(min(delay, left), context.check)
+        delay = min(2 * delay, most)
         report = thaw(quiet, options)
         asked += report.asked
     tell(None)

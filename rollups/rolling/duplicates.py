@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -103,16 +103,12 @@ def _of_buckets(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
     lengths = columns.lengths[chosen]
     readings = positions_in(columns.starts[:-1][chosen], lengths)
     used, bucket_series = np.unique(columns.bucket_series[chosen], return_inverse=True)
-    return Columns(
+    return replace(
+        _taken(columns, readings),
         series=[columns.series[i] for i in used.tolist()],
         bucket_series=bucket_series.astype(np.int32),
         bucket_order=columns.bucket_order[chosen],
         starts=np.append(0, np.cumsum(lengths)),
-        time=columns.time[readings],
-        values={name: it[readings] for name, it in columns.values.items()},
-        kinds={name: it[readings] for name, it in columns.kinds.items()},
-        local=None if columns.local is None else columns.local[readings],
-        states={name: it.take(readings) for name, it in columns.states.items()},
     )
 
 
@@ -121,15 +117,23 @@ def _chosen(columns: Columns, readings: NDArray[np.int64]) -> Columns:
     buckets, bucket = np.unique(columns.bucket[readings], return_inverse=True)
     used, of_reading = np.unique(columns.series_of_readings[readings], return_inverse=True)
     first = np.searchsorted(bucket, np.arange(len(buckets)))
-    return Columns(
+    return replace(
+        _taken(columns, readings),
         series=[columns.series[i] for i in used.tolist()],
         bucket_series=of_reading[first].astype(np.int32),
         bucket_order=columns.bucket_order[buckets],
         starts=np.append(first, len(readings)).astype(np.int64),
+        reading_series=None if columns.reading_series is None else of_reading.astype(np.int32),
+    )
+
+
+def _taken(columns: Columns, readings: NDArray[np.int64]) -> Columns:
+    """Returns some of the readings; what tells their buckets and series is still that of all."""
+    return replace(
+        columns,
         time=columns.time[readings],
         values={name: it[readings] for name, it in columns.values.items()},
         kinds={name: it[readings] for name, it in columns.kinds.items()},
-        reading_series=None if columns.reading_series is None else of_reading.astype(np.int32),
         local=None if columns.local is None else columns.local[readings],
         states={name: it.take(readings) for name, it in columns.states.items()},
     )

@@ -54,6 +54,8 @@ class Kept:
 
 #: Keeps everything.
 ALL = Kept()
+#: Readings of which a column stays in the processor's cache.
+PIECE = 1 << 15
 
 
 @dataclass

@@ -24,6 +24,7 @@ from bucketwise.buckets.layouts.layout import positions_in
 from bucketwise.config.policies import percentile_key
 from bucketwise.rollups.statistics.base import (
     ALL,
+    PIECE,
     Column,
     Doubles,
     FieldReadings,
@@ -43,7 +44,6 @@ STEPS = 35  # bins a power of two
 _TINY = 1 << 13  # mantissas of subnormals below this are their own code
 _TINY_EXPONENT = -1061  # _TINY · 2**-1074
 _SHIFT = 1 << 18  # more than twice the largest code
-_PIECE = 1 << 15
 
 
 def _edge(step: int) -> int:
@@ -154,8 +154,8 @@ def _unpacked(reader: VarintReader, left: int) -> Bins:
 def codes(values: Doubles) -> Integers:
     """Returns the bin of each finite value. By pieces that stay in the cache."""
     found = np.empty(len(values), dtype=np.int64)
-    for at in range(0, len(values), _PIECE):
-        piece = slice(at, at + _PIECE)
+    for at in range(0, len(values), PIECE):
+        piece = slice(at, at + PIECE)
         found[piece] = _codes(values[piece])
     return found
 

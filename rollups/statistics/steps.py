@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.rollups.statistics.base import (
+    PIECE,
     Doubles,
     FieldReadings,
     Integers,
@@ -35,7 +36,6 @@ Reading = tuple[int, Any]
 StepsState = tuple[Reading | None, Reading, Reading, Reading | None, Any] | tuple[()]
 T = TypeVar("T")
 _DOUBLE = struct.Struct("<d")
-_PIECE = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ class Steps(Statistic[StepsState], Generic[T]):
     def _near(self, time: Integers) -> NDArray[np.bool_]:
         """Returns from which readings the next one is near enough, (n,). By pieces that stay in the cache."""
         found = np.zeros(len(time), dtype=np.bool_)
-        for at in range(0, len(time) - 1, _PIECE):
-            piece = time[at : at + _PIECE + 1]
+        for at in range(0, len(time) - 1, PIECE):
+            piece = time[at : at + PIECE + 1]
             found[at : at + len(piece) - 1] = piece[1:] - piece[:-1] <= self.max_gap
         return found
 

@@ -69,8 +69,7 @@ def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
         window = np.searchsorted(edges, time[starts], side="right")
     inside = (window > 0) & (window < len(edges))
     starts, lengths, window = starts[inside], lengths[inside], window[inside]
-    bucket = np.searchsorted(columns.starts, starts, side="right") - 1
-    series = columns.bucket_series[bucket]
+    series = columns.series_at(starts)
     cells, cell = np.unique(series * len(edges) + window - 1, return_inverse=True)
     order = None
     if not inside.all():

@@ -11,7 +11,8 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.format.names import manifest_key
-from bucketwise.archivers.stores.s3 import RetryLimits, S3Store
+from bucketwise.archivers.stores.base import RetryLimits
+from bucketwise.archivers.stores.s3 import S3Store
 from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import raw_documents, slots

@@ -16,12 +16,13 @@ from bucketwise.archivers.stores.base import (
     Denied,
     ObjectStore,
     OutcomeUnknown,
+    RetryLimits,
     Rights,
     StoreError,
 )
-from bucketwise.archivers.stores.clouds import CloudStore, Limits
+from bucketwise.archivers.stores.clouds import CloudStore
 from bucketwise.archivers.stores.gs import GOOGLE
-from bucketwise.archivers.stores.s3 import RetryLimits, S3Store
+from bucketwise.archivers.stores.s3 import S3Store
 from bucketwise.config.errors import UsageError
 from bucketwise.config.tables import Store
 from tests.conftest import SECRET_KEY
@@ -82,7 +83,7 @@ def through(settings: Store, endpoint_url: str, timeout: float = 30.0) -> Object
         there = settings.model_copy(
             update={"endpoint_url": endpoint_url + urlsplit(str(settings.endpoint_url)).path}
         )
-        return CloudStore(CLOUDS[url.scheme], there, limits=Limits(ATTEMPTS, timeout))
+        return CloudStore(CLOUDS[url.scheme], there, limits=RetryLimits(ATTEMPTS, timeout))
     return S3Store(
         url.netloc,
         url.path.strip("/"),
