@@ -47,6 +47,8 @@ WITHOUT_EFFECT = {
     ("dropped", ""): "a manifest that came back has no record of a commit, and is named",
     ("owner", "kind"): "the record is found by its name",
     ("last", "latest"): "without it, all receipts are asked",
+    ("last", "removed"): "what `stats` tells people",
+    ("offline", "next_move"): "when a run looks next whether its parts belong in another class",
     ("owner", "since"): "a time for people",
     ("owner", "deployment"): "the file in the store tells it as well",
     ("owner", "marker"): "the marker is known by the URL of the store as well",
