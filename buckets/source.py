@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from pymongo import ASCENDING, DESCENDING
 from pymongo.client_session import ClientSession
@@ -16,15 +16,14 @@ from pymongo.database import Database
 
 from bucketwise.buckets.bson.cursor import ALL, First, find_raw, is_sharded
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
-from bucketwise.buckets.bson.types import ARRAY, DECODED, elements, first_at
+from bucketwise.buckets.bson.types import DECODED, first_at
 from bucketwise.buckets.collations import Comparison
-from bucketwise.buckets.fields.ids import sort_key
 from bucketwise.buckets.fields.isoforms import UNSORTED_MS
-from bucketwise.buckets.fields.timeforms import any_of
+from bucketwise.buckets.fields.timeforms import UnsortedRange, any_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_ms
 from bucketwise.buckets.lookup import find_by_ids, find_ids
 from bucketwise.buckets.models import model_of
-from bucketwise.buckets.models.overflow import attach, flagged_buckets
+from bucketwise.buckets.models.overflow import attach, flagged_buckets, orphan_ids
 from bucketwise.buckets.models.shape import split
 from bucketwise.buckets.rules import Due
 from bucketwise.config.policies import Policy
@@ -86,6 +85,11 @@ class Source:
     def has_texts(self) -> bool:
         """Returns whether the time of a bucket may be text."""
         return self._form.has_texts
+
+    @property
+    def is_sorted(self) -> bool:
+        """Returns whether an index may find the time of a bucket."""
+        return self._form.is_sorted
 
     @property
     def is_plain(self) -> bool:
@@ -192,27 +196,7 @@ class Source:
         """Yields the overflow documents that refer to no bucket that is there."""
         if self.overflow is None or self.policy.overflow is None:
             return
-        owner: Document = {
-            "from": self.collection.name,
-            "localField": self.policy.overflow.ref_field,
-            "foreignField": "_id",
-            "pipeline": [{"$project": {"_id": 1}}],
-            "as": "owner",
-        }
-        # Those that may be compared otherwise by a collation come with what was found.
-        may_differ = {"owner._id": {"$type": ["string", "object"]}}
-        chosen = {"$match": {"$or": [{"owner": []}, may_differ]}}
-        project = {"$project": {"owner": 1, "named": f"${self.policy.overflow.ref_field}"}}
-        found = (
-            Docs.split(cast(bytes, data))
-            for data in self.overflow.aggregate_raw_batches([{"$lookup": owner}, chosen, project])
-        )
-        ids = (
-            documents.decode_id(i)
-            for documents in found
-            for i, document in enumerate(documents)
-            if not _is_owned(document)
-        )
+        ids = orphan_ids(self.collection, self.overflow, self.policy.overflow.ref_field)
         while batch_ids := list(islice(ids, _LOOKUP)):
             yield from find_ids(self.overflow, {"_id": {"$in": batch_ids}}, self._session)
 
@@ -236,6 +220,30 @@ class Source:
                 break
             found = self._extreme(self._first, found + 1, ASCENDING)
         return None if found is None else max(found, at)
+
+    def days_begun(self, most: int) -> list[int] | None:
+        """Returns the first UTC days, at most so many, of which buckets tell their first time; None where an
+        index finds times, so that `earliest` costs less. A text counts as one of UTC."""
+        field = next(iter(self.model.own_times), "")
+        unsorted = self._form.unsorted(field, FIRST_MS, LAST_MS) if field else None
+        if unsorted is None or self.is_sorted or not self.model.tells_first:
+            return None
+        whole = {"$nor": [it for path in self._form.fields(field) for it in _arrays(path)]}
+        time: Document = {"$project": {"_id": 0, "time": f"${field}"}}
+        parts = [unsorted.stages(whole)]
+        for dates in self._ranges(field, FIRST_MS, LAST_MS, is_sound=True)[:-1]:
+            parts.append([{"$match": {"$and": [dates, whole]}}, time])
+        by_day: list[Document] = [
+            {"$group": {"_id": {"$dateTrunc": {"date": "$time", "unit": "day"}}}},
+            {"$sort": {"_id": ASCENDING}},
+            {"$limit": most},
+        ]
+        days = set[int]()
+        for stages in parts:
+            collation = self.comparison.of()
+            found = self.collection.aggregate(stages + by_day, session=self._session, collation=collation)
+            days.update(as_ms(it["_id"]) for it in found)
+        return sorted(days)[:most]
 
     def earliest_of(self, series: Document) -> int | None:
         """Returns the first time of the buckets that match the query, by their fields; None if there is
@@ -372,14 +380,14 @@ class Source:
             spans = self._ranges(field, first, last, is_sound=True)
             paths = self._form.fields(field)
             arrays = [it for path in paths for it in _arrays(path)]
-            query = {"$and": [spans[number], {"$nor": arrays}, also or {}]}
-            time = self._form.unsorted(field)
-            if time is not None and number == len(spans) - 1:
-                found += self._extreme_of(query, time, direction, self.comparison.of(also))
+            others, collation = {"$and": [{"$nor": arrays}, also or {}]}, self.comparison.of(also)
+            unsorted = self._form.unsorted(field, first, last)
+            if unsorted is not None and number == len(spans) - 1:
+                found += self._extreme_of(unsorted, others, direction, collation)
             else:
-                sort, projection = [(field, direction)], _only(*paths)
-                first_one = First(1, sort, self.comparison.of(also))
-                raw = find_raw(self.collection, query, self._session, projection, first_one)
+                query = {"$and": [spans[number], others]}
+                first_one = First(1, [(field, direction)], collation)
+                raw = find_raw(self.collection, query, self._session, _only(*paths), first_one)
                 found += [self._time_in(document, field, direction, at) for docs in raw for document in docs]
             if found and direction == ASCENDING and min(found) <= at:
                 break
@@ -390,28 +398,29 @@ class Source:
         return min(found) if direction == ASCENDING else max(found)
 
     def _extreme_of(
-        self, query: Document, time: Document, direction: int, collation: Collation | Document
+        self, times: UnsortedRange, query: Document, direction: int, collation: Collation | Document
     ) -> list[int]:
         """Returns the lowest or highest time of the buckets that match a query, by an expression; nothing
         where there are none."""
         if (lead := self._form.lead) is None:
-            return self._least(query, time, direction, collation)
+            return self._least(times, query, direction, collation)
         found: list[int] = []
         for kind in ("number", "string"):
             of_kind = {"$and": [query, {lead: {"$type": kind}}]}
+            within = {"$and": [times.query, of_kind]}
             first = First(1, [(lead, direction)], collation)
-            nearest = find_raw(self.collection, of_kind, self._session, _only(lead), first)
+            nearest = find_raw(self.collection, within, self._session, _only(lead), first)
             for value in [first_at(it, split(lead)) for docs in nearest for it in docs]:
                 same = {"$and": [of_kind, {lead: as_queried(value)}]}
-                found += self._least(same, time, direction, collation)
+                found += self._least(times, same, direction, collation)
         return found
 
     def _least(
-        self, query: Document, time: Document, direction: int, collation: Collation | Document
+        self, times: UnsortedRange, query: Document, direction: int, collation: Collation | Document
     ) -> list[int]:
         """Returns the lowest or highest time of the buckets that match a query, all of which are read."""
-        group = {"_id": None, "time": {"$min" if direction == ASCENDING else "$max": time}}
-        steps = [{"$match": query}, {"$group": group}]
+        group = {"_id": None, "time": {"$min" if direction == ASCENDING else "$max": "$time"}}
+        steps = [*times.stages(query), {"$group": group}]
         found = self.collection.aggregate(steps, session=self._session, collation=collation)
         return [self._form.placed_as_shown(as_ms(it["time"])) for it in found if it["time"] is not None]
 
@@ -447,24 +456,6 @@ class Source:
             reference = {self.policy.overflow.ref_field: {"$in": identities[at : at + _LOOKUP]}}
             found += find_raw(self.overflow, reference, self._session)
         return attach(main, Docs.concat(found), self.policy)
-
-
-def _is_owned(document: bytes) -> bool:
-    """Returns whether one of the owners that were found of an overflow document is named by it, byte for
-    byte."""
-    owners = first_at(document, ("owner",))[1:]
-    named = first_at(document, ("named",))
-    ids = {
-        sort_key(it[0], it[1:]) for it in (_id_of(owners[value:end]) for _, value, end in elements(owners))
-    }
-    if named[:1] == bytes([ARRAY]):  # any element of it may be the owner's
-        inside = named[1:]
-        return any(sort_key(inside[at], inside[value:end]) in ids for at, value, end in elements(inside))
-    return bool(ids) and sort_key(named[0], named[1:]) in ids
-
-
-def _id_of(document: bytes) -> bytes:
-    return first_at(document, ("_id",))
 
 
 def _is_empty(start_ms: int, end_ms: int) -> bool:

@@ -24,6 +24,7 @@ from bucketwise.buckets.fields.timeforms import (
     ObjectIdForm,
     TimeForm,
     TimestampForm,
+    UnsortedRange,
     usable,
 )
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, LAST_TEXT, NO_TIME, PER_SECOND, Unit, as_date
@@ -126,10 +127,8 @@ class FormattedForm(TimeForm):
                 texts[field]["$regex"] = self.format.sorting
             found += [{**it, **sound} for it in self._numbers(field, low, high)]
             found.append(texts)
-        if not self.is_plain:
-            within = self._is_within(field, first_ms, last_ms)
-            found.append({**self._odd(field), **within} if self.is_sorted else within)
-        return found
+        unsorted = self.unsorted(field, first_ms, last_ms)
+        return found if unsorted is None else [*found, unsorted.query]
 
     def _numbers(self, field: str, low: str, high: str) -> list[Document]:
         """Returns a query for the numbers between two texts; none where numbers are no times."""
@@ -139,12 +138,6 @@ class FormattedForm(TimeForm):
         first, last = all_shown(self.clock, first_ms, last_ms)
         low = "" if first_ms <= FIRST_MS else self.format.rendered(first)
         return Bounds(low, "$lt", LAST_TEXT if last_ms >= LAST_MS else self.format.rendered(last + 1))
-
-    def _is_within(self, field: str, first_ms: int, last_ms: int) -> Document:
-        first, last = all_shown(self.clock, first_ms, last_ms)
-        inside = [{"$gte": ["$$time", as_date(first)]}, {"$lte": ["$$time", as_date(last)]}]
-        time = self._text_time(field)
-        return {"$expr": {"$let": {"vars": {"time": time}, "in": {"$and": inside}}}}
 
     def roughly(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
         """Returns queries for dates, and for texts: all of them where they don't sort as time does."""
@@ -182,13 +175,19 @@ class FormattedForm(TimeForm):
 
     def _is_no_time(self, field: str) -> Document:
         """Returns an expression for whether a text is none of the format, of a time that has a name."""
-        time = self._text_time(field)
-        outside = [{"$lt": [time, as_date(FIRST_MS)]}, {"$gt": [time, as_date(LAST_MS)]}]
-        return {"$or": [{"$eq": [time, None]}, *(outside if self.format.is_absolute else [])]}
+        outside = [{"$lt": ["$$time", as_date(FIRST_MS)]}, {"$gt": ["$$time", as_date(LAST_MS)]}]
+        found = [{"$eq": ["$$time", None]}, *(outside if self.format.is_absolute else [])]
+        return {"$let": {"vars": {"time": self._text_time(field)}, "in": {"$or": found}}}
 
-    def unsorted(self, field: str) -> Document | None:
-        """Returns an expression for the time in texts that don't sort as time does."""
-        return None if self.is_plain else self._text_time(field)
+    def unsorted(self, field: str, first_ms: int, last_ms: int) -> UnsortedRange | None:
+        """Returns how the server reads times that don't sort as texts do."""
+        if self.is_plain:
+            return None
+        return self._unsorted(self._odd(field) if self.is_sorted else {}, field, first_ms, last_ms)
+
+    def _unsorted(self, narrowed: Document, field: str, first_ms: int, last_ms: int) -> UnsortedRange:
+        first, last = map(as_date, all_shown(self.clock, first_ms, last_ms))
+        return UnsortedRange(narrowed, self._text_time(field), first, last)
 
     def placed(self, value: object) -> int | None:
         """Returns the time of a value; of a text that its clock skipped, that of the change."""
@@ -336,10 +335,7 @@ class JoinedForm(FormattedForm):
         self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
     ) -> list[Document]:
         """Returns a query for the time that the values of all fields are."""
-        within = self._is_within(field, first_ms, last_ms)
-        if self._lead is None or not self.is_plain:
-            return [within]
-        return [{"$and": [self._lead.within(*all_shown(self.clock, first_ms, last_ms)), within]}]
+        return [self.unsorted(field, first_ms, last_ms).query]
 
     def roughly(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
         """Returns the same query."""
@@ -349,9 +345,11 @@ class JoinedForm(FormattedForm):
         """Returns a query for what is no text of the format."""
         return [{"$expr": self._is_no_time(field)}]
 
-    def unsorted(self, field: str) -> Document:
-        """Returns an expression for the time that the values of all fields are."""
-        return self._text_time(field)
+    def unsorted(self, field: str, first_ms: int, last_ms: int) -> UnsortedRange:
+        """Returns how the server reads the time that the values of all fields are."""
+        shown = all_shown(self.clock, first_ms, last_ms)
+        narrowed = self._lead.within(*shown) if self._lead and self.is_plain else {}
+        return self._unsorted(narrowed, field, first_ms, last_ms)
 
     def _text(self, field: str) -> Document:
         return {"$concat": [piece for it in self._fields for piece in (" ", _as_text(f"${it}"))][1:]}

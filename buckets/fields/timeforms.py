@@ -45,6 +45,30 @@ _MEANT_UNITS: dict[Unit, str] = {
 _SECONDS = 1 << 32
 
 
+class UnsortedRange(NamedTuple):
+    """A range of times that the server reads by an expression, and the query for what may hold one."""
+
+    narrowed: Document
+    time: Document
+    first: Any  # as dates
+    last: Any
+
+    @property
+    def query(self) -> Document:
+        """Returns the query for the range."""
+        inside = [{"$gte": ["$$time", self.first]}, {"$lte": ["$$time", self.last]}]
+        return {**self.narrowed, "$expr": {"$let": {"vars": {"time": self.time}, "in": {"$and": inside}}}}
+
+    def stages(self, query: Document) -> list[Document]:
+        """Returns the stages that leave the times, as the field `time`, of what also matches a query. Each
+        is read once."""
+        return [
+            {"$match": {"$and": [self.narrowed, query]}},
+            {"$project": {"_id": 0, "time": self.time}},
+            {"$match": {"time": {"$gte": self.first, "$lte": self.last}}},
+        ]
+
+
 class Bounds(NamedTuple):
     """The values of one type for a range of times: from the first to the last, or to before it."""
 
@@ -222,9 +246,9 @@ class TimeForm:
         """Returns the field of a time that an index has to be on."""
         return field
 
-    def unsorted(self, field: str) -> Document | None:
-        """Returns an expression for the time in texts that don't sort as time does, which the last query of
-        `ranges` finds; None where `ranges` has none."""
+    def unsorted(self, field: str, first_ms: int, last_ms: int) -> UnsortedRange | None:
+        """Returns how the server reads times that don't sort as texts do, which the last query of `ranges`
+        finds; None where `ranges` has none."""
         return None
 
     def placed(self, value: object) -> int | None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pymongo.collection import Collection
 
 from bucketwise.buckets.bson.raw import Batch, Docs
-from bucketwise.buckets.bson.types import BOOL, DOUBLE, INT32, INT64, TYPE_NAMES
-from bucketwise.buckets.fields.ids import sort_keys
+from bucketwise.buckets.bson.types import ARRAY, BOOL, DOUBLE, INT32, INT64, TYPE_NAMES, elements, first_at
+from bucketwise.buckets.fields.ids import sort_key, sort_keys
 from bucketwise.buckets.layouts.groups import group_by_layout
 from bucketwise.buckets.layouts.layout import Group, read_holes
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import Breach, find, split
 from bucketwise.config.policies import Policy
 
+Document = dict[str, Any]
 _FLAGS = {BOOL: "u1", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
 
 
@@ -68,3 +72,41 @@ def attach(main: Docs, extra: Docs, policy: Policy) -> Batch:
         extra.take([member for _, _, member in owners]),
         np.array([owner for owner, _, _ in owners], dtype=np.int32),
     )
+
+
+def orphan_ids(
+    buckets: Collection[Document], overflow: Collection[Document], ref_field: str
+) -> Iterator[Any]:
+    """Yields the `_id`s of the overflow documents that refer to no bucket that is there."""
+    owner: Document = {
+        "from": buckets.name,
+        "localField": ref_field,
+        "foreignField": "_id",
+        "pipeline": [{"$project": {"_id": 1}}],
+        "as": "owner",
+    }
+    # Those that may be compared otherwise by a collation come with what was found.
+    may_differ = {"owner._id": {"$type": ["string", "object"]}}
+    chosen = {"$match": {"$or": [{"owner": []}, may_differ]}}
+    project = {"$project": {"owner": 1, "named": f"${ref_field}"}}
+    for data in overflow.aggregate_raw_batches([{"$lookup": owner}, chosen, project]):
+        documents = Docs.split(cast(bytes, data))
+        yield from (documents.decode_id(i) for i, it in enumerate(documents) if not _is_owned(it))
+
+
+def _is_owned(document: bytes) -> bool:
+    """Returns whether one of the owners that were found of an overflow document is named by it, byte for
+    byte."""
+    owners = first_at(document, ("owner",))[1:]
+    named = first_at(document, ("named",))
+    ids = {
+        sort_key(it[0], it[1:]) for it in (_id_of(owners[value:end]) for _, value, end in elements(owners))
+    }
+    if named[:1] == bytes([ARRAY]):  # any element of it may be the owner's
+        inside = named[1:]
+        return any(sort_key(inside[at], inside[value:end]) in ids for at, value, end in elements(inside))
+    return bool(ids) and sort_key(named[0], named[1:]) in ids
+
+
+def _id_of(document: bytes) -> bytes:
+    return first_at(document, ("_id",))

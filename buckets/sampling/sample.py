@@ -49,7 +49,7 @@ def _is_in_order(source: Source) -> bool:
     kind = _kind(source)
     if kind != "collection" or not source.model.own_times:
         return kind == "timeseries"
-    return source.comparison.has_index(source.last_field)
+    return source.is_sorted and source.comparison.has_index(source.last_field)
 
 
 def _by_time(source: Source) -> Iterator[Docs]:

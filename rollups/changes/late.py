@@ -232,11 +232,17 @@ def live_days(source: Source) -> Sequence[Span]:
     text, adjacent days count as well, so that no text need be read."""
     days: list[Span] = []
     margin = DAY_MS if source.has_texts else 0
-    source = source.rough
-    at = source.earliest()
-    max_days = 0 if source.model.length_ms is None else _MAX_DAYS
-    while at is not None and len(days) < max_days:
-        days.append((at // DAY_MS * DAY_MS, (at // DAY_MS + 1) * DAY_MS))
-        at = source.earliest(days[-1][1])
+    source, length = source.rough, source.model.length_ms
+    max_days = 0 if length is None else _MAX_DAYS
+    begun = source.days_begun(max_days + 1)
+    if begun is not None:
+        longest = -(-(length or 1) // DAY_MS) * DAY_MS
+        days = [(it, it + DAY_MS + longest) for it in begun[:max_days]]
+        at = next(iter(begun[max_days:]), None)
+    else:
+        at = source.earliest()
+        while at is not None and len(days) < max_days:
+            days.append((at // DAY_MS * DAY_MS, (at // DAY_MS + 1) * DAY_MS))
+            at = source.earliest(days[-1][1])
     rest = [(at, HIGHEST)] if at is not None else []
     return Spans((start - margin, end + margin) for start, end in (*days, *rest)).spans

@@ -73,12 +73,14 @@ class SliceFinder:
         partition = Partition(self.calendar, spans, existing)
         done = LOWEST
         for start, end in self.calendar.due(wanted).spans:
-            at = self._first_slice(max(start, done))
-            while at is not None and at < min(end, self.calendar.due_end):
-                piece = partition.extended(self.calendar.slice_at(at, done))
+            end = min(end, self.calendar.due_end)
+            while (at := max(start, done)) < end:
+                found = self._first_slice(at)
+                if found is None or found >= end:
+                    break
+                piece = partition.extended(self.calendar.slice_at(found, done))
                 yield piece
                 done = piece.span[1]
-                at = self._first_slice(max(at, done))
 
     def _first_slice(self, at: int) -> int | None:
         """Returns an instant, at or after `at`, in the first slice whose windows may have something in

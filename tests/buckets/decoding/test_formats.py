@@ -23,6 +23,7 @@ from bucketwise.buckets.packing import Readings, pack, unpack
 from bucketwise.buckets.source import Source
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
+from bucketwise.rollups.changes.late import live_days
 from tests.buckets.bad_documents import READING
 from tests.buckets.strategies import FIRST, LAST
 from tests.examples import examples
@@ -181,6 +182,9 @@ def compared(database: Mongo, policy: Policy, times: list[int | None]) -> None:
     """Holds what a source finds against the documents' times; None where it has none."""
     expected = {i: it for i, it in enumerate(times) if it is not None}
     source = Source(database, policy)
+    live = live_days(source)
+    assert all(any(start <= it < end for start, end in live) for it in expected.values())
+    assert sum(end - start for start, end in live) <= 5 * DAY * len(times), "no days far from any"
     for _ in range(2):
         whole = [decode(it, policy) for it in source.batches(FIRST, LAST + 1)]
         assert readings(whole) == expected
