@@ -184,8 +184,9 @@ def guess(
             if candidate is not None and (best is None or candidate[0] > best[0]):
                 best = candidate
     hidden = _hidden(documents)
-    if best is None:
-        return Guess(collection, reasons=[_reason_for_none(evidence, proposals), *hidden])
+    if best is None or best[1].policy is None:
+        reasons = [_reason_for_none(evidence, proposals)] if best is None else best[1].reasons
+        return Guess(collection, reasons=[*reasons, *hidden])
     for text in hidden:
         best[1].notes.add_question("value_fields", text)
     return best[1]
@@ -245,6 +246,8 @@ def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[
     found = tried({"name": name, "collection": collection, **proposal.keys}, proposal, batch)
     if not found or len(found[0][0].decoded.units) < _MIN_FIT * len(batch):
         return None
+    if proposal.refusal is not None:
+        return found[0][0].finite, Guess(collection, reasons=[proposal.refusal])
     found = undoubted(found)
     trial, _ = found[0]
     _note(trial, proposal.what, "sampled documents", proposal.notes)

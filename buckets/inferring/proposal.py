@@ -24,7 +24,7 @@ from bucketwise.buckets.inferring.fields import (
     non_null,
     quoted,
 )
-from bucketwise.buckets.inferring.times import Time, time_of_ids, times_in
+from bucketwise.buckets.inferring.times import Time, times_in, times_of_ids
 from bucketwise.buckets.inferring.values import Columns, offset_field, tables, zone_fields
 from bucketwise.buckets.inferring.written import unknown_words, written_in
 
@@ -173,7 +173,7 @@ SOLE = (Alternative({}),)
 class Proposal:
     """Keys of a policy, with the reasons for them. `what`: how readings lie in a document; `timezone`:
     of days, if documents name one; `alternatives`: what documents alone don't tell, each of which goes with
-    each of the `clocks`."""
+    each of the `clocks`; `refusal`: why it is none, if it reads most nevertheless."""
 
     keys: dict[str, Any]
     what: str
@@ -181,6 +181,7 @@ class Proposal:
     timezone: str | None = None
     alternatives: Sequence[Alternative] = SOLE
     clocks: Sequence[Alternative] = SOLE
+    refusal: str | None = None
 
     def combine(self, ways: Sequence[Alternative]) -> None:
         """Has each of the alternatives go with each of these ways."""
@@ -206,7 +207,7 @@ class Evidence:
     @cached_property
     def times(self) -> list[Time]:
         """Returns the fields of times, the likeliest first."""
-        return times_in(self.single, self._first_of_indexes) or time_of_ids(self.single.get("_id", []))
+        return times_in(self.single, self._first_of_indexes) or times_of_ids(self.single)
 
     @cached_property
     def lacked(self) -> dict[str, list[Any]]:
@@ -319,10 +320,22 @@ def choose_time(time: Time, evidence: Evidence, proposal: Proposal) -> None:
     """Puts the time of documents, in its form, into the proposal, and the clocks that it may be of."""
     proposal.keys |= {"time_field": list(time.used) if time.paths else time.path, **time.keys()}
     if time.form.unit == "objectid":
-        proposal.notes.add_evidence("time_field", "no other field holds times")
+        _choose_ids(time, evidence, proposal)
+        return
     proposal.alternatives = form_ways(time)
     choose_zones(time, evidence, proposal)
     ask_of_other_times(time, evidence.times, proposal.notes, "time_field")
+
+
+def _choose_ids(time: Time, evidence: Evidence, proposal: Proposal) -> None:
+    """Asks which ObjectIds were made when their reading was taken, where there are several."""
+    proposal.notes.add_evidence("time_field", "no other field holds times")
+    proposal.alternatives = [
+        Alternative({"time_field": it.path}, f"ObjectIds of {quoted(it.path)} were made then")
+        for it in evidence.times
+    ]
+    if time.path != "_id":
+        proposal.notes.add_question("time_field", "Were these ObjectIds made when their readings were taken?")
 
 
 def form_ways(time: Time) -> list[Alternative]:

@@ -18,7 +18,9 @@ from bucketwise.buckets.inferring.proposal import (
 )
 from bucketwise.buckets.inferring.states import choose_states
 from bucketwise.buckets.inferring.texts import is_time_of_day
+from bucketwise.buckets.inferring.things import ask_of_things
 from bucketwise.buckets.inferring.times import times_in
+from bucketwise.buckets.inferring.unread import unread
 from bucketwise.buckets.inferring.values import numeric
 from bucketwise.config.checks.names import field_fault
 
@@ -46,6 +48,9 @@ def propose(evidence: Evidence) -> Iterator[Proposal]:
         _choose_values(evidence, proposal.keys["series_fields"], attributes, proposal)
         if attributes is None and not proposal.keys["value_fields"]:
             choose_states(names, time.values, {it: it for it in names}, proposal)
+        ask_of_things(names, time.values, proposal)
+        series, values = proposal.keys["series_fields"], proposal.keys["value_fields"]
+        proposal.refusal = unread(time, series, values, evidence)
         yield proposal
 
 

@@ -32,6 +32,7 @@ from bucketwise.buckets.inferring.proposal import (
     names_of,
 )
 from bucketwise.buckets.inferring.states import choose_states
+from bucketwise.buckets.inferring.things import ask_of_things
 from bucketwise.buckets.inferring.times import Form, Time, times_in
 from bucketwise.buckets.inferring.values import numeric, total
 
@@ -177,6 +178,7 @@ def _rest(
     choose_values(inner, [it for it in values if f"{path}.*.{it}" not in keys["series_fields"]], proposal)
     if not keys["value_fields"]:
         choose_states(rows, at, {f"{path}.*.{it}": it for it in inner}, proposal)
+    ask_of_things(rows, at, proposal)
     return proposal
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
@@ -16,6 +17,7 @@ from bucketwise.buckets.fields.isoforms import iso_ms
 from bucketwise.buckets.fields.times import PER_SECOND, as_ms
 from bucketwise.buckets.inferring.fields import (
     BOOKKEEPING,
+    SERIES,
     TIME,
     as_float,
     hints,
@@ -44,8 +46,8 @@ _PER_SECOND: dict[TimeUnit, int] = dict(PER_SECOND.items())
 #: So many `_id`s tell whether they were made one by one.
 _LEAST_IDS = 3
 #: Names of days, and of times of day, in some languages.
-_DAYS = words_of("datum fecha jour giorno data dia tag yyyymmdd ymd")
-_CLOCKS = words_of("time clock hhmm hhmmss uhrzeit zeit heure hora ora tijd")
+_DAYS = words_of("datum fecha jour giorno data dia tag dt yyyymmdd ymd")
+_CLOCKS = words_of("time tm clock hhmm hhmmss uhrzeit zeit heure hora ora tijd")
 #: Forms that are told by the type or the text of a value, and not by its size.
 _SURE = ("date", "iso", "timestamp")
 
@@ -193,16 +195,28 @@ def _as_text(value: Any) -> str:
     return str(int(value)) if is_whole(value) else str(value)
 
 
-def time_of_ids(ids: Sequence[Any]) -> list[Time]:
-    """Returns the time that is in `_id`s, where these were not all made at once."""
+def times_of_ids(fields: dict[str, list[Any]]) -> list[Time]:
+    """Returns the times that are in ObjectIds, those of `_id` first, if these were not made at once."""
+    named = {path: it for path, it in fields.items() if path == "_id" or not hints(path, SERIES)}
+    return [
+        Time(path, _OF_IDS, [ms_of(it, _OF_IDS) for it in held], _rank(path, _OF_IDS, True))
+        for path, held in sorted(named.items(), key=lambda it: it[0] != "_id")
+        if _tell_times(non_null(held))
+    ]
+
+
+_OF_IDS = Form("objectid")
+
+
+def _tell_times(ids: Sequence[Any]) -> bool:
+    """Returns whether most ids were made in seconds of their own, or none comes again after another one, as
+    those that documents of one instant share."""
     if len(ids) < _LEAST_IDS or not all(isinstance(it, ObjectId) for it in ids):
-        return []
+        return False
     seconds = [int.from_bytes(it.binary[:4], "big") for it in ids]
-    plausible = sum(_EARLIEST <= it <= _LATEST for it in seconds)
-    if 2 * len(set(seconds)) < len(seconds) or plausible < _NEARLY_ALL * len(seconds):
-        return []
-    form = Form("objectid")
-    return [Time("_id", form, [it * 1000 for it in seconds], _rank("_id", form, True))]
+    count = len(set(seconds))
+    is_unlike = 2 * count >= len(seconds) or _LEAST_IDS <= count == len(list(groupby(ids)))
+    return is_unlike and sum(_EARLIEST <= it <= _LATEST for it in seconds) >= _NEARLY_ALL * len(seconds)
 
 
 def _forms(values: Sequence[Any], path: str) -> list[Form]:
@@ -260,6 +274,8 @@ def ms_of(value: Any, form: Form) -> int | None:
         return int(value)
     if isinstance(value, Timestamp):
         return value.time * 1000
+    if isinstance(value, ObjectId):
+        return int.from_bytes(value.binary[:4], "big") * 1000
     if isinstance(value, str):
         return TextForm(form.format, form.unit).ms(value) if form.format else iso_ms(value)
     if form.format and is_whole(value):

@@ -26,6 +26,8 @@ _KEY = "value_fields"
 #: Names that summaries and parts of the archive use themselves.
 _RESERVED = {"_id", "start", "end", "count", "timezone", "hours", "time", "dt"}
 _NO_VALUES = {"id", "uuid", "guid", "serial", "version", "schema"}
+#: So many readings that hold the same are no chance.
+_MANY = 20
 #: Minutes that a clock may be from UTC; all of them are whole quarters of an hour.
 _MAX_OFFSET, _QUARTER = 18 * 60, 15
 
@@ -51,9 +53,22 @@ def numeric(columns: Columns, notes: Notes) -> list[str]:
             (found if written.is_sure else unsure).append(path)
         elif any(map(is_finite, numbers)):
             (found if 2 * len(numbers) > len(held) else mixed).append(path)
+    constant = [path for path in found if _is_constant(columns[path])]
+    if constant and len(constant) < len(found):
+        found = [path for path in found if path not in constant]
+        notes.add_question(
+            _KEY,
+            f"{listed(constant)} is the same whole number in all sampled readings, so it was left out. "
+            "Is it measured? Then add it here",
+        )
     if mixed:
         notes.add_question(_KEY, f"{listed(mixed)} holds numbers now and then. Does it belong here?")
     return usable(_outermost(found or unsure), notes)
+
+
+def _is_constant(values: Sequence[Any]) -> bool:
+    held = non_null(values)
+    return len(held) >= _MANY and all(map(is_whole, held)) and len(set(held)) == 1
 
 
 def usable(paths: list[str], notes: Notes) -> list[str]:

@@ -77,6 +77,14 @@ SPELLED: dict[str, tuple[list[Document], Document]] = {
         [{"wann": f"{it:%H:%M} Uhr {it:%d.%m.%Y}", "l": it.hour / 4} for it in HOURS],
         _of({"model": "reading"}, time_field="wann", time_format="%H:%M Uhr %d.%m.%Y"),
     ),
+    "a date and a time of day, in digits under short names": (
+        [{"dt": f"{it:%Y%m%d}", "tm": f"{it:%H%M%S}", "l": it.hour / 4} for it in HOURS],
+        _of({"model": "reading"}, time_field=("dt", "tm"), time_format="%Y%m%d %H%M%S"),
+    ),
+    "and as whole numbers": (
+        [{"dt": int(f"{it:%Y%m%d}"), "tm": int(f"{it:%H%M%S}"), "l": it.hour / 4} for it in HOURS[10:]],
+        _of({"model": "reading"}, time_field=("dt", "tm"), time_format="%Y%m%d %H%M%S"),
+    ),
     "hours of a day whose numbers are text": (
         [{"d": it, "l": {key: f"{v:.2f}".replace(".", ",") for key, v in _slots(24).items()}} for it in DAYS],
         _of({"slot_levels": ("hour",), "values": {"l": {"text": True, "decimal": ","}}}, time_field="d"),

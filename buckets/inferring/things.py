@@ -1,0 +1,86 @@
+"""Asks whether whole numbers name what is measured, where the times of documents speak for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from bucketwise.buckets.inferring.fields import is_whole, listed, non_null
+from bucketwise.buckets.inferring.proposal import Alternative, Proposal, grouped
+from bucketwise.buckets.inferring.values import Columns
+
+#: Rows that a thing has to have, on average; how many rows are looked at, and how many fields are tried.
+_EACH, _ROWS, _TRIED = 4, 10_000, 6
+#: Share of steps that have to be alike, how much more of them than without the fields, and by how much a
+#: step may differ.
+_EVEN, _MORE, _ABOUT = 0.6, 0.2, 0.1
+#: Share of neighbours that are of another thing where things take turns.
+_IN_TURN = 0.9
+
+
+def ask_of_things(rows: Columns, times: Sequence[int | None], proposal: Proposal) -> None:
+    """Offers whole numbers as series where readings of each come in even steps, and all together don't, or
+    take turns. `rows`: what may tell series apart; `times`: of each row."""
+    series, values = proposal.keys["series_fields"], proposal.keys["value_fields"]
+    found = _things({path: held[:_ROWS] for path, held in rows.items()}, times[:_ROWS], series)
+    own = [it for it in values if it.rpartition("*.")[2] not in {path.rpartition("*.")[2] for path in found}]
+    if not found or not own:
+        return
+    words = f"readings of each {listed(found)} come in even steps"
+    proposal.combine(
+        [
+            Alternative(
+                {"series_fields": [*series, *found], "value_fields": own}, f"{words}: it names a thing"
+            ),
+            Alternative({"series_fields": series, "value_fields": values}, f"{listed(found)} names no thing"),
+        ]
+    )
+
+
+def _things(rows: Columns, times: Sequence[int | None], series: list[str]) -> list[str]:
+    """Returns the fewest whole numbers that part documents into such as come in even steps; none where they
+    do anyway."""
+    possible = [path for path, held in rows.items() if path not in series and _may_name(held)][:_TRIED]
+    alone = _evenness(rows, times, series)
+    for found in (list(it) for count in (1, 2) for it in combinations(possible, count)):
+        even = _evenness(rows, times, [*series, *found])
+        if even >= max(_EVEN, alone + _MORE) or (even >= _EVEN and _are_in_turn(rows, times, series, found)):
+            return found
+    return []
+
+
+def _may_name(held: Sequence[object]) -> bool:
+    found = non_null(held)
+    return (
+        len(found) == len(held) and all(map(is_whole, found)) and 1 < len(set(found)) <= len(found) // _EACH
+    )
+
+
+def _evenness(rows: Columns, times: Sequence[int | None], fields: Sequence[str]) -> float:
+    """Returns the share of the steps from one row to the next of its series that are about as long as most:
+    those that are missing in a sample are longer."""
+    even = count = 0
+    for found in grouped(fields, rows, times).values():
+        steps = np.diff(np.sort(np.array(non_null(found), dtype=np.int64)))
+        if len(steps):
+            usual = np.quantile(steps, 0.25, method="nearest")
+            even += int((np.abs(steps - usual) <= _ABOUT * usual).sum()) if usual > 0 else 0
+            count += len(steps)
+    return even / count if count else 0.0
+
+
+def _are_in_turn(
+    rows: Columns, times: Sequence[int | None], series: Sequence[str], found: Sequence[str]
+) -> bool:
+    """Returns whether nearly each row of a series is followed by one of another thing."""
+    names = [repr([rows[it][i] for it in found]) for i in range(len(times))]
+    others = count = 0
+    for of_series in grouped(
+        series, rows, [i if at is not None else None for i, at in enumerate(times)]
+    ).values():
+        ordered = sorted(non_null(of_series), key=lambda i: times[i] or 0)
+        others += sum(names[a] != names[b] for a, b in pairwise(ordered))
+        count += max(0, len(ordered) - 1)
+    return others >= _IN_TURN * count > 0
