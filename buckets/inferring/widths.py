@@ -181,12 +181,13 @@ def _of_span(places: Places, span: int, first: int) -> list[Width]:
     if span == 31 * DAY:
         fitting = [it for it in fitting if it.slot == DAY]
     full = [it for it in fitting if it.room == count or places.median(first) == it.room < count]
-    return full or [it for it in fitting if it.slot in _USUAL]
+    reached = [it for it in fitting if it.room == places.highest - first + 1]
+    return full or reached or [it for it in fitting if it.slot in _USUAL]
 
 
 def _holds(width: Width, places: Places) -> bool:
     """Returns whether a bucket has all these slots: on a day on which clocks are put back it has more."""
-    more = max(1, HOUR // width.slot) if width.span == DAY else 0
+    more = HOUR // width.slot if width.span == DAY else 0
     return places.highest - width.first < width.room + more
 
 

@@ -30,9 +30,8 @@ from bucketwise.config.times import format_duration, tokens_of
 _LOOKED_AT = 5
 #: Widths of slots that writers choose, milliseconds.
 _USUAL = [it * 1_000 for it in (5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 720, 900, 1_200, 1_800, 3_600)]
-#: So many slots, in so many documents, are no chance; most of the slots hold something, and most of the
-#: documents reach as far.
-_SLOTS, _DOCUMENTS, _MOST_FULL = 12, 3, 0.8
+#: So many slots, in so many documents, are no chance, nor are fewer in more of them; most are in use.
+_SLOTS, _LEAST_SLOTS, _DOCUMENTS, _MOST_FULL = 12, 2, 3, 0.8
 #: Units that count from a bucket's start, with their milliseconds.
 _UNITS = {"+ms": 1, "+s": 1_000, "+m": 60_000, "+h": 3_600_000}
 #: What is so much wrong is no chance.
@@ -103,28 +102,29 @@ def _nearest(read: AsRead) -> list[_Neighbours]:
 
 
 def _narrow(read: AsRead, nearest: list[_Neighbours]) -> Doubt | None:
-    """Returns a doubt about documents that all have the same many slots, from the first on, where these would
-    fill the time to the next document if they were wider; None elsewhere."""
+    """Returns a doubt about documents whose slots hold readings from the first up to a certain one, where as
+    many would fill the time to the next document if they were wider; None elsewhere."""
     levels, decoded = model_of(read.policy).levels, read.decoded
     columns = decoded.columns
-    counts = np.diff(columns.starts)[columns.filled]
-    if not levels or len(counts) < _DOCUMENTS:
+    if not levels or len(columns.filled) < _DOCUMENTS:
         return None
     width = levels[-1].length
-    starts = read.starts[decoded.units[columns.filled]]
-    reached = (decoded.last[columns.filled] - starts) // width + 1
-    gaps = [it.gap for it in nearest]
-    # of some of many documents, those that come next may be missing: only the nearest show how far they lie
-    slots, gap = int(np.bincount(reached).argmax()), int(np.median(gaps)) if read.is_whole else gaps[0]
-    if slots < _SLOTS or counts.sum() < _MOST_FULL * slots * len(counts):
+    places = (columns.time - read.starts[decoded.units[columns.bucket]]) // width
+    if places.min() < 0:
         return None
-    # the longest of some days has 25 hours
-    is_alike = np.mean(reached >= slots - 1) >= _MOST_FULL and reached.max() <= slots + slots // 24
+    held = np.bincount(places)  # readings in each slot
+    usual = np.flatnonzero(2 * held >= held.mean())
+    slots, gaps = int(usual[-1]) + 1, [it.gap for it in nearest]
+    is_chance = slots < _LEAST_SLOTS or len(places) < _SLOTS * _DOCUMENTS or len(usual) < _MOST_FULL * slots
+    if is_chance or usual[0] > 0 or len(held) > slots + slots // 24:  # the longest of some days has 25 hours
+        return None
+    # of some of many documents, those that come next may be missing: only the nearest show how far they lie
+    gap = int(np.median(gaps)) if read.is_whole else gaps[0]
     meant = gap // slots
-    if not is_alike or meant < 2 * width or gap % slots or meant not in _USUAL:
+    if meant <= width or gap % slots or meant not in _USUAL:
         return None
     found = (
-        f"each fills {slots:,} slots of {_duration(width)}, which cover {_duration(slots * width)}; "
+        f"only their first {slots:,} slots of {_duration(width)} hold anything, {_duration(slots * width)}; "
         f"as many slots of {_duration(meant)} would fill the time between"
     )
     return _sparse(gap, found)

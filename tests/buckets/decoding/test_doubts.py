@@ -98,6 +98,36 @@ CASES: dict[str, tuple[list[Document], Document, Document, str]] = {
         {"slot": "second"},
         "slots-sparse",
     ),
+    "twenty minutes of a day as quarters": (
+        slots(8, DAY, range(72)),
+        {"slot": "20m", "span": "day"},
+        {"slot": "15m", "span": "day"},
+        "slots-sparse",
+    ),
+    "twenty minutes of a day as quarters, with holes": (
+        slots(8, DAY, range(72), holes=3),
+        {"slot": "20m", "span": "day"},
+        {"slot": "15m", "span": "day"},
+        "slots-sparse",
+    ),
+    "half-hours as quarters, from 1": (
+        slots(8, DAY, range(1, 49)),
+        {"slot": "30m", "span": "day", "first_slot": 1},
+        {"slot": "15m", "span": "day", "first_slot": 1},
+        "slots-sparse",
+    ),
+    "quarters of an hour as minutes": (
+        slots(48, HOUR, range(4)),
+        {"slot": "15m", "span": "hour"},
+        {"slot": "minute"},
+        "slots-sparse",
+    ),
+    "twenty minutes of an hour as quarters, with holes": (
+        slots(48, HOUR, range(3), holes=4),
+        {"slot": "20m", "span": "hour"},
+        {"slot": "15m", "span": "hour"},
+        "slots-sparse",
+    ),
     "quarters of local days as minutes, one of 25 hours": (
         days("Europe/Berlin", 20, AUTUMN, lambda hours: 4 * hours),
         {"slot": "15m", "span": "day", "timezone": "Europe/Berlin"},
@@ -240,6 +270,19 @@ def test_days_that_begin_at_any_time_are_of_no_zone() -> None:
 def test_one_day_without_a_document_is_no_evidence() -> None:
     assert doubted(slots(2, 2 * DAY, range(24)), {**SLOTS, "slot": "hour"}) is None
     assert doubted(slots(2, 20 * DAY, range(24)), {**SLOTS, "slot": "hour"}) == "slots-sparse"
+
+
+@pytest.mark.parametrize(
+    ("documents", "keys"),
+    [
+        (slots(60, DAY, range(32, 72)), {"slot": "15m", "span": "day"}),  # from eight to six
+        (slots(8, HOUR, range(4)), {"slot": "minute", "span": "hour"}),
+        ([*slots(40, DAY, range(72)), *slots(20, DAY, range(96), start=START + 40 * DAY)], {"slot": "15m"}),
+        (slots(60, DAY, range(50)), {"slot": "15m"}),
+    ],
+)
+def test_slots_that_are_left_free_at_the_end_may_be_right(documents: list[Document], keys: Document) -> None:
+    assert doubted(documents, {**SLOTS, "span": "day", **keys}) is None
 
 
 def test_equal_numbers_of_other_types_are_one_series() -> None:

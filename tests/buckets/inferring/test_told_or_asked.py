@@ -203,3 +203,22 @@ def test_whole_numbers_that_never_change_are_no_values() -> None:
     )
     assert alone.policy is not None
     assert alone.policy.value_fields == ("fw",)
+
+
+@pytest.mark.parametrize(
+    ("lasts", "width"), [((68, 71, 70, 69, 70, 66, 70, 70), "20m"), ((0, 1, 3, 2, 2, 1), "6h")]
+)
+def test_the_last_slot_of_all_documents_tells_how_many_there_are(lasts: tuple[int, ...], width: str) -> None:
+    documents = [
+        {
+            "m": m,
+            "d": START + day * DAY,
+            "v": {str(it): 1.5 for it in {0, last // 2, last - 1, last} if it >= 0},
+        }
+        for day, last in enumerate(lasts)
+        for m in ("a", "b")
+    ]
+    found = inferred(documents)
+    assert found.policy is not None
+    told = found.policy.model_dump(include={"slot", "span", "first_slot", "sparse_ok"}, exclude_unset=True)
+    assert (told, found.asked) == ({"slot": width, "span": "day"}, False)
