@@ -156,6 +156,9 @@ DIRECTIVES = {
         "B": "month",
         "d": "day",
         "j": "day of the year",
+        "G": "year",
+        "V": "week",
+        "u": "day of the week",
     },
     **{"H": "hour", "I": "hour", "p": "half of the day", "M": "minute", "S": "second", "f": "fraction"},
     **{"a": "weekday", "A": "weekday", "z": "offset", "Z": "zone", "s": "seconds since 1970"},
@@ -197,11 +200,16 @@ def format_fault(text: str) -> Fault | None:
     return _incomplete(set(parts), letters)
 
 
+_DAYS = {"month", "day", "day of the year"}
+
+
 def _incomplete(parts: set[str], letters: list[str]) -> Fault | None:
     if "year" not in parts:
         return Fault("it tells no year", "add %Y")
     if "day of the year" in parts and parts & {"month", "day"}:
         return Fault("it tells the day twice", "leave %j out, or the month and its day")
+    if 0 < len({"G", "V", "u"}.intersection(letters)) < 3 or ("V" in letters and parts & _DAYS):
+        return Fault("%G, %V and %u tell a day together", "write them all, and no other day: %G-W%V-%u")
     if "day" in parts and "month" not in parts:
         return Fault("it tells a day, and no month", "add %m")
     if ("I" in letters) != ("p" in letters):

@@ -62,6 +62,9 @@ DIRECTIVES = {
         1,
         366,
     ),
+    "G": Directive("iso_year", "(?!0000)[0-9]{4}", low=1, high=9999),
+    "V": Directive("week", "5[0-3]|[1-4][0-9]|0[1-9]", "5[0-3]|[1-4][0-9]|0?[1-9]", 1, 53),
+    "u": Directive("weekday", "[1-7]", low=1, high=7),
     "f": Directive("fraction", "[0-9]{1,9}", high=999_999_999),
     "s": Directive("epoch", "-?[0-9]{1,18}"),
     "b": Directive("short_name", _names(tuple(it[:3] for it in MONTHS))),
@@ -285,6 +288,9 @@ def _milliseconds(part: dict[str, Integers], match: re.Match[bytes], size: int) 
     if "day_of_year" in part:
         days = days_before(year, none + 1) + part["day_of_year"] - 1
         sane &= days < days_before(year + 1, none + 1)
+    if "week" in part:
+        days = _first_monday(part["iso_year"]) + 7 * part["week"] + part["weekday"] - 8
+        sane &= days < _first_monday(part["iso_year"] + 1)
     hour = part.get("hour", none)
     if "half_hour" in part:
         hour = part["half_hour"] % 12 + (12 if named["half"].lower() == b"pm" else 0)
@@ -295,6 +301,12 @@ def _milliseconds(part: dict[str, Integers], match: re.Match[bytes], size: int) 
     seconds = seconds + (offset if named.get("sign") == b"-" else -offset)
     ms = seconds * 1000 + _thousandths(part.get("fraction", none), len(named.get("fraction") or b""))
     return np.where(sane, ms, NO_TIME)
+
+
+def _first_monday(year: Integers) -> Integers:
+    """Returns the days from 1970 to the Monday of a year's first week, which has the fourth of January."""
+    fourth = days_before(year, np.ones_like(year)) + 3
+    return np.asarray(fourth - (fourth + 3) % 7)
 
 
 def _month_of(named: dict[str, bytes]) -> int:

@@ -434,6 +434,10 @@ def _epoch(format: TimeFormat) -> Document:
     return {"$convert": {"input": {"$toLong": {"$round": ms}}, "to": "date", "onError": None}}
 
 
+#: The parts of a day that its week tells, as MongoDB names them.
+_OF_WEEKS = {"isoWeekYear": "iso_year", "isoWeek": "week", "isoDayOfWeek": "weekday"}
+
+
 def _date(format: TimeFormat) -> Document:
     """Returns an expression for the date of the parts of a text; null where there is no such day."""
     at = {name: {"$arrayElemAt": ["$$part", i]} for i, name in enumerate(format.groups)}
@@ -457,6 +461,10 @@ def _date(format: TimeFormat) -> Document:
     same = {"$eq": [{"$year": "$$date"}, parts["year"]]}
     if "day" in at:
         same = {"$eq": [{"$dayOfMonth": "$$date"}, number["day"]]}
+    if "week" in at:
+        parts |= {name: number[part] for name, part in _OF_WEEKS.items()}
+        parts.pop("year")
+        same = {"$eq": [{"$isoWeekYear": "$$date"}, number["iso_year"]]}
     time = {"$subtract": ["$$date", _offset(at)]} if "sign" in at else "$$date"
     return {
         "$let": {"vars": {"date": {"$dateFromParts": parts}}, "in": {"$cond": [same, time, None]}},

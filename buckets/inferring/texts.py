@@ -17,6 +17,7 @@ _PIECES = re.compile(r"[0-9]+|[^\W\d_]+|[^0-9A-Za-z]+")
 _WITH_ZONE = re.compile(r"[0-9](?:\.[0-9]+)? ?(?:Z|[+-][0-9]{2}:?[0-9]{2}|[+-][0-9]{2})$")
 _TIME_OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?( ?[AaPp][Mm])?")
 _TIME_OF_DAY_BEFORE = re.compile(f"{_TIME_OF_DAY.pattern}(?=[^0-9:.])")
+_WEEK = re.compile("[0-9]{4}(-?)W[0-9]{2}\\1[1-7](?![0-9])")
 _BARE_TIME = re.compile(r"([01][0-9]|2[0-3])[0-5][0-9]([0-5][0-9])?")
 #: Times since 1970 as text: how many digits they have, and their unit.
 _EPOCHS = {10: "s", 13: "ms", 16: "us", 19: "ns"}
@@ -88,6 +89,8 @@ def _possible(text: str) -> Iterator[TextForm]:
         before, day = time_of_day_format(clock[0]), _PIECES.findall(text[clock.end() :])
         yield from (TextForm(before + _format(day, order)) for order in _orders(day))
         return
+    if week := _WEEK.match(text):
+        yield TextForm(f"%G{week[1]}W%V{week[1]}%u{_format(_PIECES.findall(text[week.end() :]), 'HMSf')}")
     pieces = _PIECES.findall(text)
     for order in _orders(pieces):
         yield TextForm(_format(pieces, f"{order}HMSf"))
@@ -113,6 +116,8 @@ def _orders(pieces: list[str]) -> Iterator[str]:
             yield from (f"d{letter}Y", f"d{letter}y")
         else:
             yield from (f"{letter}dY", f"{letter}dHMSY", f"{letter}dy")
+    elif list(map(len, numbers[:2])) == [4, 3]:
+        yield "Yj"
     elif len(numbers) >= 3 and len(numbers[0]) == 4:
         yield "Ymd"
     elif len(numbers) >= 3:

@@ -85,6 +85,14 @@ SPELLED: dict[str, tuple[list[Document], Document]] = {
         [{"dt": int(f"{it:%Y%m%d}"), "tm": int(f"{it:%H%M%S}"), "l": it.hour / 4} for it in HOURS[10:]],
         _of({"model": "reading"}, time_field=("dt", "tm"), time_format="%Y%m%d %H%M%S"),
     ),
+    "days of ISO weeks": (
+        [{"wann": f"{it:%G-W%V-%u}", "l": it.day / 4} for it in DAYS],
+        _of({"model": "reading"}, time_field="wann", time_format="%G-W%V-%u"),
+    ),
+    "days of a year, and the time of day": (
+        [{"wann": f"{it:%Y-%j %H:%M}", "l": it.hour / 4} for it in HOURS],
+        _of({"model": "reading"}, time_field="wann", time_format="%Y-%j %H:%M"),
+    ),
     "hours of a day whose numbers are text": (
         [{"d": it, "l": {key: f"{v:.2f}".replace(".", ",") for key, v in _slots(24).items()}} for it in DAYS],
         _of({"slot_levels": ("hour",), "values": {"l": {"text": True, "decimal": ","}}}, time_field="d"),

@@ -58,6 +58,10 @@ REFUSED: dict[str, tuple[list[Document], str]] = {
         of_both([START + it * 91 * DAY for it in range(8)], lambda at: {"q": f"Q{at.month // 3} {at:%Y}"}),
         '"q" seems to tell times',
     ),
+    "weeks": (
+        of_both([START + it * 7 * DAY for it in range(8)], lambda at: {"wk": f"{at:%G-W%V}"}),
+        '"wk" seems to tell times',
+    ),
     "a year and its months": (
         [
             {"dev": dev, "year": year, **{f"{START.replace(month=it):%b}": it / 4 for it in range(1, 13)}}
