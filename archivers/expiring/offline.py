@@ -229,10 +229,10 @@ class OfflineExpiry:
         note_ended(self.context.database, self.context.policy, end, ending, self.context.guard)
         maker = Maker(self.context.database.name, self.context.fence, self.context.now)
         registry = CommitRegistry(ArchiveRun.of(self.context), self.archive, maker)
-        step = partial(self._decide, registry, manifest, before)
+        step = partial(self._decide, registry, before)
         outcome = transaction(self.context.database, self.context.guard, step)
         if outcome == "gone":
-            registry.drop_ended(manifest)
+            registry.drop_ended(before)
             self.report.expired.add(*amount)
             self.context.progress("expired buckets", receipt["buckets"])
         elif outcome != "stays":
@@ -247,13 +247,12 @@ class OfflineExpiry:
     def _decide(
         self,
         registry: CommitRegistry,
-        manifest: Manifest,
         before: Sequence[Manifest],
         session: ClientSession,
     ) -> Literal["gone", "stays"] | list[str]:
-        """Decides, in the transaction, what happens to the commit, and records it. Returns the names of the
-        holds that keep it, if any do."""
-        name = manifest.commit
+        """Decides, in the transaction, what happens to the first of these commits, and records it. Returns
+        the names of the holds that keep it, if any do."""
+        manifest, name = before[0], before[0].commit
         now = self.context.receipts.get(name, session) or {}
         states = ("closed", "open") if self.context.kept else ("closed",)
         if now.get("state") not in states or self.rule.stage(now.get("tombstone")) != "due":
@@ -262,7 +261,7 @@ class OfflineExpiry:
         if holds := self._holding(before, session):
             self.context.receipts.update(name, {"$set": {"tombstone.held": holds}}, session)
             return holds
-        registry.end(manifest, as_date(self.rule.end), session)
+        registry.end(before, as_date(self.rule.end), session)
         facts = {
             "commit": name,
             "manifest_sha256": manifest.sha256,

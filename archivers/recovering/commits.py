@@ -222,26 +222,26 @@ class CommitRegistry:
             if it.last < end:
                 aside.clear(it.commit)
 
-    def end(self, manifest: Manifest, end: datetime, session: ClientSession) -> None:
+    def end(self, manifests: Sequence[Manifest], end: datetime, session: ClientSession) -> None:
         """Records, in a transaction, that a commit is dropped next, with all that it took over, though
-        queries may still read it; see `Recovery` for what a crash leaves of that. `end`: the instant before
-        which the archive has ended."""
-        theirs = {"_id.policy": self.receipts.policy, "kind": "offline", "replaced_by": manifest.commit}
-        mine = {"state": REPLACED, "replaced_by": None, "ended": end}
+        queries may still read it; see `Recovery` for what a crash leaves of that. `manifests`: see
+        `with_replaced`. `end`: the instant before which the archive has ended."""
+        mine, *theirs = (it.commit for it in manifests)
         self.receipts.collection.update_many(
-            {**theirs, "state": {"$in": [REPLACED, HELD]}},
+            {
+                "_id": {"$in": [self.receipts.identity(it) for it in theirs]},
+                "state": {"$in": [REPLACED, HELD]},
+            },
             {"$set": {"state": REPLACED}, "$unset": {"replaced_at": ""}},
             session=session,
         )
-        self.receipts.update(manifest.commit, {"$set": mine}, session)
+        ended = {"state": REPLACED, "replaced_by": None, "ended": end}
+        self.receipts.update(mine, {"$set": ended}, session)
 
-    def drop_ended(self, manifest: Manifest) -> None:
+    def drop_ended(self, manifests: Sequence[Manifest]) -> None:
         """Drops an ended commit, once that is recorded; before it, those that it took over."""
-        mine = [
-            it
-            for it in self.receipts.in_state(REPLACED, "offline")
-            if manifest.commit in (it["_id"]["name"], it["replaced_by"])
-        ]
+        names = {it.commit for it in manifests}
+        mine = [it for it in self.receipts.in_state(REPLACED, "offline") if it["_id"]["name"] in names]
         for receipt in sorted(mine, key=lambda it: it["sequence"]):
             self._work.check()
             self.drop_replaced(receipt)

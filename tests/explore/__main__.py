@@ -72,7 +72,7 @@ def _explore(depth: int, seeds: range) -> tuple[list[Failure], set[int]]:
 
 def breadth_first(depth: int, verbs: list[str]) -> int:
     """Explores all schedules of a writer, two runs, one crash and an hour that passes."""
-    scope = Scope(("archive", *verbs), (0,), (1,), holds=False, most=LIMITS)
+    scope = Scope(("archive", *verbs), (0,), (1,), holds=False, is_faulty=False, most=LIMITS)
     known = 0
     for grace in (0, HOUR):
         states = 0
@@ -92,7 +92,7 @@ LIMITS = Frozen({"start": 2, "kill": 1, "late": 1, "tick": 1, "write": 3})
 
 def tell(failure: Failure) -> None:
     """Prints a schedule as a story."""
-    print(f"an {'online' if failure.is_online else 'offline'} archive, grace {failure.grace // HOUR} h:")
+    print(f"the archive: {failure.kind}, grace {failure.grace // HOUR} h:")
     for line in "\n".join(failure.story).split("\n"):
         print(f"  {line}")
     print(f"  -> {failure.wrong}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from tests.explore.commits import Run
 from tests.explore.effects import Held, Steps, acquire, release
+from tests.explore.expiry import expire, undelete
 from tests.explore.online import archive_online
 from tests.explore.others import compact, erase, restore, unpin
 from tests.explore.recovery import recover
-from tests.explore.runs import Run, roll_up, settle, sweep
+from tests.explore.runs import roll_up, settle, sweep
 from tests.explore.world import DAYS, IDS, Doc, Effect, Failed, Halt, Lost, World
 
 #: A program: given its holder, the time by its host's clock, and the grace of the policy.
@@ -38,11 +40,33 @@ def archive(run: Run) -> Steps:
     yield from sweep(run)
 
 
+def run(run: Run) -> Steps:
+    """The verb `run`, of a policy whose archive ends."""
+    yield from archive(run)
+    yield from expire(run)
+
+
 PROGRAMS: dict[str, Maker] = {
     it.__name__: under_lease(it) for it in (archive, compact, restore, unpin, erase)
 }
-#: Of an online archive.
-ONLINE: dict[str, Maker] = {"archive": under_lease(archive_online)}
+ENDING = {it.__name__: under_lease(it) for it in (run, undelete)}
+
+
+class Kind(NamedTuple):
+    """A kind of archive: its programs, the one that finishes what is left, how often in a row, and how many
+    hours pass at a time."""
+
+    programs: dict[str, Maker]
+    clean: str
+    cleans: int = 3
+    hours: tuple[int, ...] = (1,)
+
+
+KINDS = {
+    "offline": Kind(PROGRAMS, "archive"),
+    "ending": Kind({**PROGRAMS, **ENDING}, "run", 5, (1, 24)),
+    "online": Kind({"archive": under_lease(archive_online)}, "archive"),
+}
 
 
 class Actor:
@@ -66,11 +90,11 @@ class Actor:
                 self._send(reply)
         return self._next
 
-    def step(self, world: World) -> Any:
-        """Does it. Returns the reply."""
+    def step(self, world: World, do: Callable[[World, Effect], Any] | None = None) -> Any:
+        """Does it, or what stands in for it. Returns the reply."""
         effect = self.next
         assert effect is not None
-        reply = effect.do(world)
+        reply = effect.do(world) if do is None else do(world, effect)
         self.replies = (*self.replies, reply)
         self._mark = hash((self._mark, reply))
         self._send(reply)

@@ -183,17 +183,20 @@ def get(kind: str, name: str) -> Effect:
 
 def listing(kind: str) -> Effect:
     """Lists objects of a kind. The reply is a `Frozen` of their values, by name."""
-    return Effect(f"lists each {kind}", lambda world: Frozen(world.store.of(kind)))
+    return Effect(f"lists each {kind}", lambda world: Frozen(world.store.of(kind)), lists=True)
 
 
 def delete(kind: str, *names: str) -> Effect:
     """Removes objects."""
-    gone = {(kind, name): None for name in names}
+    keys = [(kind, name) for name in names]
+    return Effect(f"deletes the {kind} of {', '.join(names)}", lambda world: world.remove(keys))
 
-    def do(world: World) -> None:
-        world.store = world.store.but(gone)
 
-    return Effect(f"deletes the {kind} of {', '.join(names)}", do)
+def put_sound(kind: str, name: str, value: Any) -> Steps:
+    """Writes an object, and reads it back. Raises Halt where it is not what was written."""
+    yield put(kind, name, value)
+    if (yield get(kind, name)) != value:
+        raise Halt(f"the {kind} of {name} is not as it was written")
 
 
 def required(kind: str, name: str) -> Steps:

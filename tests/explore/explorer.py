@@ -12,26 +12,30 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from tests.explore.actors import ONLINE, PROGRAMS, Actor, Maker, write, writes
+from tests.explore.actors import KINDS, PROGRAMS, Actor, Kind, write, writes
+from tests.explore.expiry import not_ended
 from tests.explore.others import hold, holds
 from tests.explore.promises import broken_at_rest, broken_now
-from tests.explore.world import HOUR, Frozen, World
+from tests.explore.world import HOUR, Effect, Frozen, World
 
 Event = tuple[Any, ...]
 SLOTS = ("A", "B")
+#: Steps that an actor takes at once; 0: until the store may fail it.
+LENGTHS = (0, 1, 4, 1000)
 
 
 @dataclass(frozen=True)
 class Scope:
     """What may happen: programs that may start, by clocks that are so far ahead; how many steps an actor
-    takes at once; whether holds are placed; whether the archive is an online one; and how often an event of a
-    kind may happen, where that is limited."""
+    takes at once; whether holds are placed; whether the store loses writes, and lists what was; the kind of
+    the archive; and how often an event of a kind may happen, where that is limited."""
 
     verbs: tuple[str, ...] = tuple(PROGRAMS)
     skews: tuple[int, ...] = (0, HOUR)
-    lengths: tuple[int, ...] = (1, 4, 1000)
+    lengths: tuple[int, ...] = LENGTHS
     holds: bool = True
-    is_online: bool = False
+    is_faulty: bool = True
+    kind: str = "offline"
     most: Frozen = field(default_factory=Frozen)
 
 
@@ -49,12 +53,12 @@ class State:
     happened: Frozen = field(default_factory=Frozen)  # kind of event -> how often, where that is limited
 
     def __post_init__(self) -> None:
-        if self.scope.is_online and not self.world.db:
+        if self.scope.kind == "online" and not self.world.db:
             self.world.write({("online", 0): True})
 
     @property
-    def _programs(self) -> dict[str, Maker]:
-        return ONLINE if self.scope.is_online else PROGRAMS
+    def _kind(self) -> Kind:
+        return KINDS[self.scope.kind]
 
     def copy(self) -> State:
         """Returns a copy."""
@@ -83,17 +87,22 @@ class State:
                 yield "kill", slot
                 if actor.next is not None and actor.next.put is not None:
                     yield "late", slot
+                    if scope.is_faulty:
+                        yield "lose", slot
+                elif actor.next is not None and actor.next.lists and scope.is_faulty:
+                    yield "stale", slot
         yield from (("write", *it) for it in writes(self.world))
         if scope.holds:
             yield from (("hold", *it) for it in holds(self.world))
         yield from (("arrive", i) for i in range(len(self.world.flying)))
-        yield ("tick",)
+        yield from (("tick", hours) for hours in self._kind.hours)
 
     def happen(self, event: Event) -> str | None:
         """Lets an event happen. Returns its line in a story; None where it can't happen."""
         kind, *rest = event
         happen: dict[str, Any] = {
             "start": self._start, "step": self._step, "kill": self._kill, "late": self._late,
+            "lose": self._lose, "stale": self._stale,
             "write": self._write, "hold": self._hold, "arrive": self._arrive, "tick": self._tick,
         }  # fmt: skip
         line: str | None = happen[kind](*rest)
@@ -107,24 +116,25 @@ class State:
         now = self.world.now + skew
         self.world.started += 1
         holder = f"{slot}{self.world.started}"
-        self.actors[slot] = Actor(partial(self._programs[verb], holder, now, self.grace))
-        clock = ", by a clock that is an hour ahead" if skew else ""
+        self.actors[slot] = Actor(partial(self._kind.programs[verb], holder, now, self.grace))
+        clock = f", by a clock that is an hour {'ahead' if skew > 0 else 'behind'}" if skew else ""
         return f"{slot} starts to {verb}{clock}"
 
     def _step(self, slot: str, length: int) -> str | None:
         if slot not in self.actors:
             return None
         lines: list[str] = []
-        for _ in range(length):
+        for _ in range(length or 1000):
             actor = self.actors[slot]
             assert actor.next is not None
+            if lines and not length and actor.next.may_fail:
+                break
             name = actor.next.name
             reply = actor.step(self.world)
-            answer = "" if reply in (None, True) or len(str(reply)) > 60 else f": {reply}"
-            end = "" if actor.end is None else f", and ends with {actor.end}"
-            lines.append(f"{slot} {name}{answer}{end}")
-            if actor.end is not None:
-                del self.actors[slot]
+            is_short = isinstance(reply, bool | str) or len(str(reply)) <= 60
+            answer = "" if reply in (None, True) or not is_short else f": {reply}"
+            lines.append(f"{slot} {name}{answer}{self._end(slot)}")
+            if slot not in self.actors:
                 break
             if next(broken_now(self.world), None):
                 break
@@ -140,6 +150,29 @@ class State:
         self.world.flying += (actor.next.put,)
         del self.actors[slot]
         return f"{slot} {actor.next.name}, which is still on its way, and is killed"
+
+    def _lose(self, slot: str) -> str | None:
+        actor = self.actors.get(slot)
+        if actor is None or actor.next is None or actor.next.put is None:
+            return None
+        name = actor.next.name
+        actor.step(self.world, lambda _world, _effect: None)
+        return f"{slot} {name}, which is acknowledged, and lost{self._end(slot)}"
+
+    def _stale(self, slot: str) -> str | None:
+        actor = self.actors.get(slot)
+        if actor is None or actor.next is None or not actor.next.lists:
+            return None
+        name = actor.next.name
+        actor.step(self.world, _as_before)
+        return f"{slot} {name}, as of before the last change of the store{self._end(slot)}"
+
+    def _end(self, slot: str) -> str:
+        """Takes away an actor that has ended. Returns how, for its line."""
+        if (end := self.actors[slot].end) is None:
+            return ""
+        del self.actors[slot]
+        return f", and ends with {end}"
 
     def _arrive(self, place: int) -> str | None:
         if place >= len(self.world.flying):
@@ -157,22 +190,26 @@ class State:
     def _hold(self, verb: str, day: int) -> str | None:
         return hold(self.world, verb, day) if (verb, day) in holds(self.world) else None
 
-    def _tick(self) -> str:
-        self.world.now += HOUR
-        return "an hour passes"
+    def _tick(self, hours: int) -> str | None:
+        if hours not in self._kind.hours:
+            return None
+        self.world.now += hours * HOUR
+        return f"{hours} h pass"
 
     def finish(self) -> Iterator[str]:
-        """Has all writes arrive and all actors die. Three clean runs follow. Yields their lines; the last one
-        says what is wrong, if anything is."""
+        """Has all writes arrive and all actors die. Clean runs follow, the last of which has nothing to do.
+        Yields their lines; the last one says what is wrong, if anything is."""
         while self.world.flying:
             yield self._arrive(0) or ""
         for slot in list(self.actors):
             yield self._kill(slot) or ""
-        before = None
-        for number in range(3):
+        before, kind = None, self._kind
+        self.world.now += 2 * (kind.hours[-1] - 1) * HOUR
+        for number in range(kind.cleans):
             self.world.now += 3 * HOUR
             before = _lasting(self.world)
-            actor = Actor(partial(self._programs["archive"], f"clean {number}", self.world.now, self.grace))
+            clean = partial(kind.programs[kind.clean], f"clean {number}", self.world.now, self.grace)
+            actor = Actor(clean)
             while actor.next is not None:
                 yield f"clean run {number + 1} {actor.next.name}"
                 actor.step(self.world)
@@ -183,8 +220,17 @@ class State:
                 yield f"a clean run ends with {actor.end}"
                 return
         if before != _lasting(self.world):
-            yield "the third clean run changes something"
+            yield "the last clean run changes something"
         yield from broken_at_rest(self.world)
+        if kind.clean == "run":
+            yield from not_ended(self.world)
+
+
+def _as_before(world: World, effect: Effect) -> Any:
+    now, world.store = world.store, world.before
+    reply = effect.do(world)
+    world.store = now
+    return reply
 
 
 def _lasting(world: World) -> tuple[Any, ...]:
@@ -193,8 +239,8 @@ def _lasting(world: World) -> tuple[Any, ...]:
 
 #: How what is wrong begins.
 WRONG = (
-    "lost", "counts twice", "deleted", "no longer kept", "not archived", "left over", "not erased", "day ",
-    "a clean run ", "the third",
+    "lost", "counts twice", "deleted", "ended", "no longer kept", "not archived", "not ended", "left over",
+    "not erased", "day ", "a clean run ", "the last",
 )  # fmt: skip
 
 
@@ -203,26 +249,26 @@ class Failure:
     """A schedule that breaks a promise."""
 
     grace: int
-    is_online: bool
+    kind: str  # of the archive
     events: list[Event]
     wrong: str
     story: list[str]
 
 
-def repeat(events: Sequence[Event], grace: int = 0, *, is_online: bool = False) -> Failure | None:
+def repeat(events: Sequence[Event], grace: int = 0, kind: str = "offline") -> Failure | None:
     """Lets the events of a schedule happen, those that can. Returns what fails."""
-    state, done, story = State(grace, Scope(is_online=is_online)), list[Event](), list[str]()
+    state, done, story = State(grace, Scope(kind=kind)), list[Event](), list[str]()
     for event in events:
         if (line := state.happen(event)) is None:
             continue
         done.append(event)
         story.append(line)
         if wrong := next(broken_now(state.world), None):
-            return Failure(grace, is_online, done, wrong, story)
+            return Failure(grace, kind, done, wrong, story)
     for line in state.finish():
         story.append(line)
         if line.startswith(WRONG):
-            return Failure(grace, is_online, done, line, story[:-1])
+            return Failure(grace, kind, done, line, story[:-1])
     return None
 
 
@@ -233,7 +279,7 @@ def shortest(failure: Failure) -> Failure:
         at, before = 0, failure
         while at < len(failure.events):
             fewer = failure.events[:at] + failure.events[at + size :]
-            found = repeat(fewer, failure.grace, is_online=failure.is_online)
+            found = repeat(fewer, failure.grace, failure.kind)
             if found is not None and found.wrong.split()[0] == kind:
                 failure = found
             else:
@@ -244,6 +290,9 @@ def shortest(failure: Failure) -> Failure:
 
 
 GRACES = (0, HOUR)
+
+
+_RARE = ("start", "kill", "late", "lose", "stale", "arrive", "tick")
 
 
 class Course(NamedTuple):
@@ -257,11 +306,12 @@ class Course(NamedTuple):
     def by(cls, chooser: random.Random) -> Course:
         """Returns a random one."""
         share = chooser.choice((0, 0, 0.3))  # mostly, runs alone have enough to do
-        verbs = [it for it in PROGRAMS if it == "archive" or chooser.random() < share]
-        is_online = chooser.random() < 0.2
-        skews, verbs = chooser.choice(((0,), (0, HOUR))), list(ONLINE) if is_online else verbs
-        scope = Scope(tuple(verbs), skews, holds=chooser.random() < 0.3, is_online=is_online)
-        rarely = {it: chooser.choice((0.2, 1, 3)) for it in ("start", "kill", "late", "arrive", "tick")}
+        kind = chooser.choice(("offline", "offline", "offline", "ending", "online"))
+        verbs = [it for it in KINDS[kind].programs if it not in PROGRAMS or chooser.random() < share]
+        skews, is_faulty = chooser.choice(((0,), (0, HOUR), (-HOUR, HOUR))), chooser.random() < 0.3
+        verbs = [*verbs, KINDS[kind].clean]
+        scope = Scope(tuple(verbs), skews, LENGTHS, chooser.random() < 0.3, is_faulty, kind)
+        rarely = {it: chooser.choice((0.2, 1, 3)) for it in _RARE}
         return cls(chooser.choice(GRACES), scope, {"step": 3, "write": 0.5, "hold": 0.3, **rarely})
 
 
@@ -282,11 +332,11 @@ def random_schedule(seed: int, depth: int, keys: set[int] | None = None) -> Fail
         if keys is not None:
             keys.add(hash(state.key()))
         if wrong := next(broken_now(state.world), None):
-            return Failure(state.grace, state.scope.is_online, events, wrong, story)
+            return Failure(state.grace, state.scope.kind, events, wrong, story)
     for line in state.finish():
         story.append(line)
         if line.startswith(WRONG):
-            return Failure(state.grace, state.scope.is_online, events, line, story)
+            return Failure(state.grace, state.scope.kind, events, line, story)
     return None
 
 

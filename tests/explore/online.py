@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from bucketwise.archivers import decisions
 from tests.explore import runs
+from tests.explore.commits import Run, Writes
 from tests.explore.effects import Steps, checked, read, transaction
-from tests.explore.runs import Run, Writes, check_not_frozen, may_move
+from tests.explore.runs import check_not_frozen, may_move
 from tests.explore.world import DAYS, Doc, Frozen
 
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from bucketwise.archivers.compact import CommitInfo, Size, groups
-from tests.explore import runs
+from tests.explore import commits, runs
+from tests.explore.commits import CURRENT, Run, Writes
 from tests.explore.effects import Steps, checked, delete, instant, listing, put, read, required, transaction
 from tests.explore.recovery import recover
-from tests.explore.runs import CURRENT, Run, Writes
 from tests.explore.world import IDS, Doc, Effect, Frozen, Manifest, Receipt, World, counting
 
 _SECTION = Size(1000, 1000)
@@ -21,15 +21,15 @@ def compact(run: Run) -> Steps:
     yield from recover(run)
     receipts = (yield read("receipt")).of("receipt")
     frozen = {day for days in (yield read("hold")).of("hold").values() for day in days}
-    infos: list[CommitInfo] = []
+    infos: dict[int, list[CommitInfo]] = {}  # by the day on which they begin
     for name, it in receipts.items():
         if it.state in CURRENT:
             manifest: Manifest = yield from required("manifest", name)
-            if not manifest.days & frozen:
-                infos.append(_info(name, it))
-    for group in groups(infos, _SECTION, None):
-        names = [cast(Any, it.commit).name for it in group]
-        yield from merge(run, names)
+            if not manifest.days & frozen and it.tombstone is None:
+                infos.setdefault(min(manifest.days), []).append(_info(name, it))
+    for day in sorted(infos):
+        for group in groups(infos[day], _SECTION, None):
+            yield from merge(run, [cast(Any, it.commit).name for it in group])
 
 
 def _info(name: str, it: Receipt) -> CommitInfo:
@@ -49,11 +49,11 @@ def merge(run: Run, names: list[str]) -> Steps:
     for name in names:
         manifests.append((yield from required("manifest", name)))
         docs += yield from required("file", name)
-    copied = yield from runs.copy(run, docs)
+    copied = yield from commits.copy(run, docs)
     origins = [origin for it in manifests for origin in it.origins]
-    successor = yield from runs.make_manifest(run, copied, docs, manifests, origins)
+    successor = yield from commits.make_manifest(run, copied, docs, manifests, origins)
     whole = [(it, range(len(it.origins))) for it in manifests]
-    yield from runs.exchange(run, whole, successor, stays=True)
+    yield from commits.exchange(run, whole, successor, stays=True)
 
 
 def restore(run: Run) -> Steps:
@@ -125,7 +125,7 @@ def erase(run: Run) -> Steps:
         docs: tuple[Doc, ...] = yield from required("file", name)
         leaving = [i for i, it in enumerate(docs) if it.id == mine]
         if leaving:
-            yield from runs.rewrite(run, (yield from required("manifest", name)), leaving, ())
+            yield from commits.rewrite(run, (yield from required("manifest", name)), leaving, ())
     for name, kept in (yield listing("kept")).items():
         rest = tuple(it for it in kept if it.id != mine)
         if rest != kept:
@@ -151,5 +151,9 @@ def hold(world: World, verb: str, day: int) -> str:
     if ("lease", 0) in world.db:
         lease = world.db["lease", 0]
         changes["lease", 0] = lease.but({"guards": lease.get("guards", 0) + 1})
+    if verb == "release":
+        under = {key: it for key, it in world.db.of("receipt").items() if it.tombstone is not None}
+        free = {key: it._replace(tombstone=it.tombstone.but({"held": None})) for key, it in under.items()}
+        changes |= {("receipt", key): it for key, it in free.items()}
     world.write(changes)
     return f"somebody: {verb} a hold on day {day}"

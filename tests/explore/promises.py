@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 
-from tests.explore.world import Doc, World, counting, in_archive, shown
+from bucketwise.archivers import decisions
+from tests.explore.world import DAY, Doc, World, counting, end_of, in_archive, shown
 
 
 def broken_now(world: World) -> Iterator[str]:
     """Yields what is wrong after a step: whatever was written counts once, and what was archived is kept."""
     yield from world.broken
+    at = world.db, world.store, world.gone, world.archived, world.erasing
+    if not world.broken and all(map(operator.is_, at, world.sound)):
+        return  # nothing has changed since it was looked at
+    fault = None
+    for fault in _broken(world):
+        yield fault
+    if fault is None:
+        world.sound = at
+
+
+def _broken(world: World) -> Iterator[str]:
     found = counting(world.db, world.store)
     there = set(found)
     for doc in {*world.docs.values(), *world.gone} - there:
@@ -22,8 +35,26 @@ def broken_now(world: World) -> Iterator[str]:
     kept = {it for (kind, _), docs in world.store.items() if kind in ("file", "kept") for it in docs}
     kept |= in_archive(world.db)
     for doc in world.archived - kept:
-        if (doc.id, doc.born) not in world.erasing and not any(_contains(it, doc) for it in kept):
+        may_go = (doc.id, doc.born) in world.erasing or any(_ended_with(it, doc) for it in world.expired)
+        if not may_go and not any(_contains(it, doc) for it in kept):
             yield f"no longer kept: {shown(doc)}"
+    if world.expired:
+        yield from _read_again(world)
+
+
+def _ended_with(ended: Doc, older: Doc) -> bool:
+    """Returns whether a bucket is an earlier state of one that has ended."""
+    return (ended.id, ended.born) == (older.id, older.born) and older.rev <= ended.rev
+
+
+def _read_again(world: World) -> Iterator[str]:
+    """Yields what has ended, and whoever reads manifests alone finds again."""
+    receipts, found = world.db.of("receipt"), list(world.store.of("manifest").values())
+    for manifest in decisions.standing(found, found):
+        receipt = receipts.get(manifest.commit)
+        if receipt is not None and receipt.state == "replaced" and not receipt.ended:
+            for doc in world.expired.intersection(world.store.get(("file", manifest.commit), ())):
+                yield f"ended and is read again: {shown(doc)}"
 
 
 def _contains(newer: Doc, older: Doc) -> bool:
@@ -54,5 +85,6 @@ def broken_at_rest(world: World) -> Iterator[str]:
     found = counting(world.db, world.store)
     for day, summary in world.db.of("summary").items():
         there = frozenset(number for it in found if it.day == day for number in it.readings)
-        if there != summary.readings and day not in later:
+        has_ended = end_of(day) <= world.db.get(("ended", 0), -DAY)
+        if there != summary.readings and day not in later and not has_ended:
             yield f"day {day} has readings {sorted(there)}, and its summary {sorted(summary.readings)}"

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from bucketwise.archivers import decisions
-from tests.explore import actors, effects, online, runs
+from tests.explore import actors, commits, effects, expiry, online, recovery, runs
 from tests.explore.effects import Steps
+from tests.explore.explorer import Failure, random_schedule, repeat
 from tests.explore.world import Effect, World
 
-compared, exchange, acquire = decisions.compared, runs.exchange, effects.acquire
+compared, exchange, acquire = decisions.compared, commits.exchange, effects.acquire
 
 
 class Wrong(NamedTuple):
@@ -24,15 +25,21 @@ class Wrong(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A fault, in words; what was wrong; and the seed of a schedule that finds it."""
+    """A fault, in words; what was wrong; and a schedule that finds it: a seed, or its events."""
 
     what: str
     patches: tuple[Wrong, ...]
     seed: int = 1
+    events: tuple[Any, ...] = ()
+    kind: str = "offline"
+
+    def found(self) -> Failure | None:
+        """Returns what fails in that schedule."""
+        return repeat(self.events, 0, self.kind) if self.events else random_schedule(self.seed, 100)
 
 
-def _fault(what: str, *patches: tuple[Any, str, Callable[..., Any]], seed: int = 1) -> Fault:
-    return Fault(what, tuple(Wrong(*it) for it in patches), seed)
+def _fault(what: str, *patches: tuple[Any, str, Callable[..., Any]], **found: Any) -> Fault:
+    return Fault(what, tuple(Wrong(*it) for it in patches), **found)
 
 
 def nothing(*_given: Any) -> Steps:
@@ -65,7 +72,7 @@ def by_id_alone(copies: Any, _may_be_live: Any, live: Any) -> list[int]:
 def dropped_first(run: Any, replaced: Any, successor: Any, **named: Any) -> Steps:
     """Drops commits before the receipts say what replaces them."""
     for manifest, _ in replaced:
-        yield from runs.drop(manifest.commit)
+        yield from commits.drop(manifest.commit)
     yield from exchange(run, replaced, successor, **named)
 
 
@@ -85,28 +92,59 @@ def not_in_a_grace(run: Any, receipt: Any) -> bool:
     return receipt.state == "open" and not run.grace
 
 
+def unread(kind: str, name: str, value: Any) -> Steps:
+    """Writes, and believes the reply."""
+    yield effects.put(kind, name, value)
+
+
+def directly(db: Any, manifests: Any) -> list[str]:
+    """Takes along only what an ended commit itself took over."""
+    found = db.of("receipt").items()
+    return [name for name, it in found if it.replaced_by == manifests[0].commit and it.state == "replaced"]
+
+
+def _whole(*verbs: str) -> Iterator[tuple[Any, ...]]:
+    """Yields the events of programs that do all that they do."""
+    for verb in verbs:
+        yield "start", "A", verb, 0
+        yield "step", "A", 1000
+
+
+_MERGED_TWICE = (
+    ("tick", 24),
+    ("write", "insert", 1, 0),
+    *_whole("archive"),
+    ("write", "insert", 2, 0),
+    *_whole("archive", "compact"),
+    ("write", "insert", 1, 0),
+    *_whole("archive", "compact"),
+    ("tick", 1),
+    *_whole("run"),
+    ("tick", 1),
+    *_whole("run"),
+)
 _NEAR_ONLY = (runs, "is_looked_at", not_in_a_grace)
 FAULTS = {
     "deletes-by-id": _fault(
         "a delete took whatever had the `_id`",
         (decisions, "compared", by_id),
-        seed=1,
+        seed=14,
     ),
     "no-guard": _fault(
         "transactions of a run that had lost its lease went through",
         (effects, "guard", lambda _lease, _before: {}),
-        seed=1088,
+        seed=443,
     ),
     "moved-counts-twice": _fault(
         "a bucket that moved in its grace counted twice once its newer copy's original had gone",
         (decisions, "with_older_copy", none),
         _NEAR_ONLY,
-        seed=2,
+        seed=49,
     ),
     "moved-and-deleted": _fault(
         "a bucket that moved in its grace, was copied again and then deleted by somebody counted twice",
         _NEAR_ONLY,
-        seed=23,
+        seed=49,
     ),
     "later-one-hides": _fault(
         "a document that took the `_id` of a deleted bucket hid it",
@@ -115,33 +153,61 @@ FAULTS = {
     ),
     "not-kept": _fault(
         "a copy that left its commit was dropped",
-        (runs, "keep", nothing),
-        seed=1,
+        (commits, "keep", nothing),
+        seed=12,
     ),
     "not-rolled-up": _fault(
         "originals were deleted before late readings were rolled up",
         (runs, "roll_up", at_once),
-        seed=4,
+        seed=3,
     ),
     "deletes-unrecorded": _fault(
         "the record of a delete was no part of its transaction",
         (runs, "no_longer_live", lambda _before, _name, _gone: {}),
-        seed=2,
+        seed=6,
     ),
     "drops-first": _fault(
         "a commit was dropped before its successor was registered",
-        (runs, "exchange", dropped_first),
-        seed=2,
+        (commits, "exchange", dropped_first),
+        seed=39,
     ),
     "taken-for-clean": _fault(
         "what a crash had left was not looked for",
         (actors, "acquire", taken_for_clean),
-        seed=11,
+        seed=8,
+    ),
+    "ended-in-part": _fault(
+        "when an archive ended that was merged twice, its first commits stayed, and were read again",
+        (expiry, "taken_over", directly),
+        events=_MERGED_TWICE,
+        kind="ending",
+    ),
+    "ended-while-held": _fault(
+        "a hold that was placed after a tombstone did not keep what lies under it",
+        (expiry, "is_held", lambda _db, _manifests: False),
+        seed=263,
+    ),
+    "ended-while-live": _fault(
+        "what had been restored ended in the archive",
+        (expiry, "may_end", lambda receipt: receipt.state in commits.CURRENT),
+        seed=27,
+    ),
+    "not-read-back": _fault(
+        "the store was believed that it had what was put there",
+        (commits, "put_sound", unread),
+        (runs, "look_at_files", nothing),
+        (commits, "look_at_files", nothing),
+        seed=179,
+    ),
+    "listing-believed": _fault(
+        "files were cleared of a commit that has a receipt, and that a listing left out",
+        (recovery, "check_unregistered", lambda _left, _receipts: None),
+        seed=106,
     ),
     "merging-dropped": _fault(
         "online, the copy of a later version was dropped where somebody had deleted that in its grace",
         (online, "merged", lambda outcome: outcome.deleted),
-        seed=15,
+        seed=390,
     ),
 }
 

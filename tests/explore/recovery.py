@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from bucketwise.archivers import decisions
+from tests.explore.commits import CURRENT, Run, drop, drop_replaced, register, rewrite
 from tests.explore.effects import Steps, checked, delete, get, instant, listing, read, required
-from tests.explore.runs import CURRENT, Run, drop, drop_replaced, register, rewrite
-from tests.explore.world import HOUR, Doc, Frozen, Halt, Manifest
+from tests.explore.world import HOUR, Doc, Frozen, Halt, Manifest, Receipt
 
-DELAY = HOUR
+DELAY = 3 * HOUR
 
 
 def recover(run: Run) -> Steps:
@@ -58,11 +58,15 @@ def clear(run: Run) -> Steps:
     left = decisions.left_over(unlisted, run.lease.fence)
     if not left:
         return
-    receipts = (yield read("receipt")).of("receipt")
+    check_unregistered(left, (yield read("receipt")).of("receipt"))
+    yield delete("file", *left)
+
+
+def check_unregistered(left: Sequence[str], receipts: Mapping[str, Receipt]) -> None:
+    """Raises Halt where a commit whose files are to be cleared has a receipt."""
     for name in left:
         if name in receipts and receipts[name].state != "dropped":
             raise Halt(f"the manifest of {name} is missing")
-    yield delete("file", *left)
 
 
 def adopt_unknown(run: Run) -> Steps:

@@ -17,7 +17,7 @@ def test_no_schedule_breaks_a_promise() -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_the_past_is_found(name: str) -> None:
     with put_back(name) as fault:
-        found = random_schedule(fault.seed, 100)
+        found = fault.found()
         assert found is not None
         least = shortest(found)
     assert least.wrong.split()[0] == found.wrong.split()[0]
@@ -25,7 +25,7 @@ def test_a_fault_of_the_past_is_found(name: str) -> None:
 
 
 def test_no_schedule_of_few_turns_breaks_one() -> None:
-    levels = list(exhaustive(3, Scope(("archive",), (0,), (1,), holds=False, most=LIMITS)))
+    levels = list(exhaustive(3, Scope(("archive",), (0,), (1,), holds=False, is_faulty=False, most=LIMITS)))
     assert [failure for *_, failure in levels] == [None] * 3
     assert levels[-1][1] > 500
 

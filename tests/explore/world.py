@@ -7,12 +7,14 @@ happen to it there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bucketwise.archivers import decisions
 
 HOUR = 3_600_000
+DAY = 24 * HOUR
 DAYS = (0, 1)
 IDS = (1, 2)
 
@@ -39,6 +41,11 @@ class Doc(NamedTuple):
     readings: frozenset[int]
 
 
+def end_of(day: int) -> int:
+    """Returns the instant at which a day is over: both are before the world begins."""
+    return (day - 1) * DAY
+
+
 class Manifest(NamedTuple):
     """A manifest. `origins`: of each bucket, the number and fence of the commit that it was archived in
     first."""
@@ -62,6 +69,8 @@ class Receipt(NamedTuple):
     created: int
     replaced_by: str | None = None
     replaced_at: int | None = None
+    tombstone: Frozen | None = None
+    ended: bool = False  # its time was over
 
 
 class Summary(NamedTuple):
@@ -75,6 +84,7 @@ class Frozen(dict[Any, Any]):
     """A mapping that is never changed, and has a hash."""
 
     _hash: int | None = None
+    _kinds: dict[Any, dict[Any, Any]] | None = None
 
     def __hash__(self) -> int:  # type: ignore[override]
         if self._hash is None:
@@ -93,7 +103,11 @@ class Frozen(dict[Any, Any]):
 
     def of(self, kind: str) -> dict[Any, Any]:
         """Returns what is under keys of a kind, by the rest of the key."""
-        return {key[1]: value for key, value in self.items() if key[0] == kind}
+        if self._kinds is None:
+            self._kinds = defaultdict(dict)
+            for (name, rest), value in self.items():
+                self._kinds[name][rest] = value
+        return self._kinds.get(kind, {})
 
 
 class Effect(NamedTuple):
@@ -101,7 +115,13 @@ class Effect(NamedTuple):
 
     name: str
     do: Callable[[World], Any]
-    put: tuple[Any, Any] | None = None  # a write to the store, which may arrive late
+    put: tuple[Any, Any] | None = None  # a write to the store, which may arrive late, or be lost
+    lists: bool = False  # it lists the store, which may tell what was there before its last change
+
+    @property
+    def may_fail(self) -> bool:
+        """Returns whether it asks the store for what that may fail at."""
+        return self.put is not None or self.lists
 
 
 Program = Generator[Effect, Any, Any]
@@ -111,13 +131,14 @@ class World:
     """The state of everything but the actors."""
 
     __slots__ = (
-        "archived", "broken", "changes", "db", "dirty", "erased", "erasing", "flying", "gone", "now",
-        "returned", "rolled", "started", "store", "written",
+        "archived", "before", "broken", "changes", "db", "dirty", "erased", "erasing", "expired", "flying",
+        "gone", "now", "returned", "rolled", "sound", "started", "store", "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.db = Frozen()
         self.store = Frozen()
+        self.before = Frozen()  # the store before its last change
         self.now = 0
         self.changes = 0  # of documents
         self.dirty = Frozen()  # day -> the number of its last change
@@ -129,9 +150,11 @@ class World:
         self.archived: frozenset[Doc] = frozenset()  # what was ever part of a registered commit
         self.erasing: frozenset[tuple[int, int]] = frozenset()  # buckets: `_id`, `born`
         self.erased: frozenset[tuple[int, int]] = frozenset()  # of erasures that have ended
+        self.expired: frozenset[Doc] = frozenset()  # what was part of a commit that has ended
         self.returned: frozenset[int] = frozenset()  # ids of buckets that somebody put back by hand
         self.rolled: frozenset[int] = frozenset()  # readings that were ever in a summary
         self.broken: list[str] = []  # promises
+        self.sound: tuple[Any, ...] = (None,) * 5  # what was found to keep them
 
     def copy(self) -> World:
         """Returns a copy."""
@@ -143,7 +166,7 @@ class World:
 
     def key(self) -> tuple[Any, ...]:
         """Returns what is equal for equal worlds."""
-        return tuple(getattr(self, name) for name in World.__slots__[:1] + World.__slots__[2:])
+        return tuple(getattr(self, name) for name in World.__slots__ if name not in ("broken", "sound"))
 
     @property
     def docs(self) -> dict[int, Doc]:
@@ -162,13 +185,20 @@ class World:
     def put(self, key: Any, value: Any) -> None:
         """Writes to the store; a manifest only where there is none."""
         if not (key[0] == "manifest" and key in self.store):
-            self.store = self.store.but({key: value})
+            self.before, self.store = self.store, self.store.but({key: value})
+
+    def remove(self, keys: Iterable[Any]) -> None:
+        """Removes objects from the store."""
+        self.before, self.store = self.store, self.store.but(dict.fromkeys(keys))
 
     def commit(self, before: Frozen, changes: Mapping[Any, Any], *, is_erasure: bool = False) -> bool:
         """Commits a transaction that saw `before`. Returns whether it could: nothing that it writes has
         changed since."""
         if any(self.db.get(key) != before.get(key) for key in changes):
             return False
+        for (kind, name), value in changes.items():
+            if kind == "receipt" and value.ended and not self.db[kind, name].ended:
+                self._end(name)
         removed = [self.db[key] for key, value in changes.items() if key[0] == "doc" and value is None]
         self.db = self.db.but(changes)
         for doc in removed:  # the change stream leaves these out
@@ -203,6 +233,29 @@ class World:
         """Notes that it is gone."""
         self.erased |= self.erasing
 
+    def _end(self, name: str) -> None:
+        """Holds the end of a commit against what may end. Clocks may be an hour ahead."""
+        docs: tuple[Doc, ...] = self.store.get(("file", name), ())
+        self.gone -= frozenset(docs)
+        self.expired |= {*docs, *self._kept_with(name)}
+        live = self.docs
+        for doc in docs:
+            if end_of(doc.day) > self.now + HOUR - 2 * DAY:
+                self.broken.append(f"ended before its time: {shown(doc)}")
+            if any(doc.day in days for days in self.db.of("hold").values()):
+                self.broken.append(f"ended though it is held: {shown(doc)}")
+            if doc.id in live and live[doc.id].born == doc.born and doc.id not in self.returned:
+                self.broken.append(f"ended though it is live: {shown(doc)}")
+
+    def _kept_with(self, name: str) -> Iterator[Doc]:
+        """Yields what was kept of a commit and of those that it took over."""
+        found = self.store.get(("manifest", name)) or self.store.get(("link", name))
+        for (kind, key), docs in self.store.items():
+            if kind == "kept" and key.startswith(f"{name}."):
+                yield from docs
+        for it in found.replaces if found else ():
+            yield from self._kept_with(it)
+
     def _check_deleted(self, doc: Doc) -> None:
         """Holds a delete against the second and the fourth promise."""
         if (doc.id, doc.born) not in self.erasing:
@@ -211,7 +264,7 @@ class World:
             self.broken.append(f"deleted though it is held: {shown(doc)}")
         if doc not in self.db.get(("into", doc.id), ()) and not any(doc in it for _, it in self.registered()):
             self.broken.append(f"deleted without a copy: {shown(doc)}")
-        if not doc.readings <= self.rolled:
+        if not doc.readings <= self.rolled and end_of(doc.day) > self.db.get(("ended", 0), -DAY):
             self.broken.append(f"deleted before its windows were rolled up: {shown(doc)}")
 
     def registered(self) -> Iterator[tuple[str, tuple[Doc, ...]]]:

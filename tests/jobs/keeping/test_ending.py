@@ -369,6 +369,20 @@ def test_what_was_lifted_stays_so_when_its_commit_is_rewritten(ending: Place) ->
     assert amounts(run(ending, PAST + 31 * DAY)) == {"tombstoned": 1}
 
 
+def test_what_merged_commits_had_taken_over_ends_with_them(ending: Place) -> None:
+    """A commit was merged, and the merged one again, before the first had to go."""
+    ending.write_config(ENDING + '[policies.ticks.archive.compact]\ndelay = "9999d"\n')
+    now = datetime.fromisoformat(NOW)
+    for series in ("ONE", "TWO"):
+        ending.database.ticks.insert_one({"symbol": series, "d": START, "p": {"0": 1.5}})
+        assert ending("run", "-p", "ticks", now=iso(now)).code == 0
+        now += 2 * DAY
+        assert ending("compact", "-p", "ticks", "--json", now=iso(now)).policy("ticks")["commits"] == 2
+    assert amounts(run(ending, PAST + 7 * DAY)) == {"tombstoned": 182}
+    assert amounts(run(ending, PAST + 14 * DAY)) == {"expired": 182}
+    assert files(ending) == set()
+
+
 @pytest.mark.proof
 def test_a_version_under_a_hold_keeps_its_bucket(ending: Place) -> None:
     """Somebody moved a reading out of the range that is held."""

@@ -1,0 +1,228 @@
+"""Commits of the offline archive, as `archivers/recovering/commits.py` makes, registers, replaces and drops
+them: an effect a command or request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from tests.explore.effects import (
+    Held,
+    Steps,
+    checked,
+    delete,
+    get,
+    listing,
+    put,
+    put_sound,
+    read,
+    required,
+    transaction,
+    write,
+)
+from tests.explore.world import (
+    Doc,
+    Effect,
+    Frozen,
+    Manifest,
+    Receipt,
+    World,
+)
+
+CURRENT = ("open", "closed")
+
+
+@dataclass
+class Run:
+    """One run: its lease, and what it keeps in memory."""
+
+    lease: Held
+    now: int
+    grace: int = 0
+    made: set[str] = field(default_factory=set)  # commits
+    unsettled: list[set[int]] = field(default_factory=list)  # names of buckets whose commit is not settled
+    staying: set[int] = field(default_factory=set)
+    deleted_by_others: set[int] = field(default_factory=set)
+    names: Iterator[int] = field(default_factory=count)
+
+    def name(self) -> str:
+        """Returns the name of a new commit."""
+        return f"f{self.lease.fence}-{next(self.names)}"
+
+    def waits(self, created: int) -> bool:
+        """Returns whether what was copied then stays for its grace."""
+        return self.now < created + self.grace
+
+
+# Commits
+
+
+def copy(run: Run, docs: Sequence[Doc]) -> Steps:
+    """Copies buckets, and reads the copy back. Returns its name."""
+    name = run.name()
+    yield from put_sound("file", name, tuple(docs))
+    return name
+
+
+Origins = Sequence[tuple[int, int]]
+
+
+def make_manifest(
+    run: Run, name: str, docs: Sequence[Doc], of: Sequence[Manifest] = (), origins: Origins = ()
+) -> Steps:
+    """Makes a copy a commit, in place of others or of none. Returns its manifest."""
+    heads = yield read("heads")
+    sequence = heads.get(("heads", 0), 0) + 1
+    yield from look_at_files(name)
+    first = tuple(origins) or ((sequence, run.lease.fence),) * len(docs)
+    taken = tuple(it.commit for it in of)
+    created = max((it.created for it in of), default=run.now)
+    days = frozenset(it.day for it in docs)
+    manifest = Manifest(name, sequence, run.lease.fence, taken, first, created, days)
+    yield write(f"notes that it begins {name}", {("begun", name): True})
+    yield from checked(run.lease)
+    yield put("manifest", name, manifest)
+    yield from required("manifest", name)
+    return manifest
+
+
+def receipt_of(manifest: Manifest, live: Iterable[bool]) -> Receipt:
+    """Returns the receipt of a commit."""
+    flags = tuple(bool(it) for it in live)
+    return Receipt("open" if any(flags) else "closed", flags, manifest.sequence, manifest.created)
+
+
+def registering(before: Frozen, manifest: Manifest, live: Iterable[bool]) -> Writes:
+    """Returns the writes that register a commit."""
+    heads = max(before.get(("heads", 0), 0), manifest.sequence)
+    name = manifest.commit
+    return {("receipt", name): receipt_of(manifest, live), ("heads", 0): heads, ("begun", name): None}
+
+
+def register(run: Run, manifest: Manifest, live: Iterable[bool]) -> Steps:
+    """Registers a commit."""
+    flags = tuple(live)
+    yield from transaction(
+        run.lease, f"register {manifest.commit}", lambda db: (registering(db, manifest, flags), None)
+    )
+
+
+def rewrite(run: Run, manifest: Manifest, leaving: Collection[int], kept: Collection[int]) -> Steps:
+    """Takes buckets out of a commit, as `CommitRegistry.amend` does. Returns what takes its place."""
+    name = manifest.commit
+    yield from drop_what_it_replaced(run, name)
+    docs = yield from required("file", name)
+    if kept:
+        yield from keep(f"{name}.{run.lease.fence}", tuple(docs[i] for i in sorted(kept)))
+    staying = [i for i in range(len(docs)) if i not in leaving]
+    successor: Manifest | None = None
+    if staying:
+        rest, origins = [docs[i] for i in staying], [manifest.origins[i] for i in staying]
+        copied = yield from copy(run, rest)
+        successor = yield from make_manifest(run, copied, rest, [manifest], origins)
+    yield from exchange(run, [(manifest, staying)], successor)
+    if successor is not None:
+        yield from required("file", successor.commit)
+        if name in run.made:
+            run.made.add(successor.commit)
+    yield from drop(name)
+    yield mark_dropped(name)
+    return successor
+
+
+Writes = dict[tuple[str, Any], Any]
+Staying = Sequence[tuple[Manifest, Sequence[int]]]
+
+
+def keep(name: str, docs: tuple[Doc, ...]) -> Steps:
+    """Keeps copies that are about to leave a commit."""
+    yield from put_sound("kept", name, docs)
+
+
+def exchange(run: Run, replaced: Staying, successor: Manifest | None, *, stays: bool = False) -> Steps:
+    """Replaces commits by their successor, in one transaction."""
+
+    def body(before: Frozen) -> tuple[Writes, None]:
+        writes: Writes = {}
+        live: list[bool] = []
+        by = None if successor is None else successor.commit
+        for manifest, staying in replaced:
+            old: Receipt = before["receipt", manifest.commit]
+            live += [old.live[i] for i in staying]
+            at = run.now if stays else None
+            writes["receipt", manifest.commit] = old._replace(
+                state="replaced", replaced_by=by, replaced_at=at
+            )
+        if successor is not None:
+            writes |= registering(before, successor, live)
+        return writes, None
+
+    names = ", ".join(it.commit for it, _ in replaced)
+    yield from transaction(run.lease, f"replace {names}", body)
+
+
+def drop(name: str) -> Steps:
+    """Takes a commit out of the store. Its manifest goes first, and stays as a link."""
+    found = yield get("manifest", name)
+    if found is not None:
+        yield from put_sound("link", name, found)
+        yield delete("manifest", name)
+    yield delete("file", name)
+
+
+def mark_dropped(name: str) -> Effect:
+    """Reduces the receipt of a commit."""
+
+    def do(world: World) -> None:
+        found: Receipt = world.db["receipt", name]
+        dropped = Receipt("dropped", (), found.sequence, 0, found.replaced_by)
+        world.write({("receipt", name): dropped})
+
+    return Effect(f"marks {name} as dropped", do)
+
+
+def drop_what_it_replaced(run: Run, name: str) -> Steps:
+    """Drops what a commit has taken over, and what that had, before it goes itself."""
+    found = yield read("receipt")
+    mine, names = [], {name}
+    replaced = [(key, it) for key, it in found.of("receipt").items() if it.state == "replaced"]
+    for key, receipt in sorted(replaced, key=lambda it: it[1].sequence, reverse=True):
+        if receipt.replaced_by in names:
+            mine.append(key)
+            names.add(key)
+    if mine:
+        yield from required("manifest", name)
+    for key in reversed(mine):
+        yield from checked(run.lease)
+        yield from drop_replaced(key)
+
+
+def drop_replaced(name: str) -> Steps:
+    """Drops a replaced commit, or finishes that. What was kept of one that has ended goes with it."""
+    if (yield get("manifest", name)) is not None:
+        yield from drop(name)
+    if (yield read("receipt"))["receipt", name].ended:
+        for it in (yield from with_replaced((yield from required("link", name)))):
+            kept = [key for key in (yield listing("kept")) if key.startswith(f"{it.commit}.")]
+            if kept:
+                yield delete("kept", *kept)
+    yield mark_dropped(name)
+
+
+def with_replaced(manifest: Manifest) -> Steps:
+    """Returns a manifest, and those of all commits that it took over."""
+    found, waiting = [manifest], list(manifest.replaces)
+    while waiting:
+        name = waiting.pop()
+        there: Manifest | None = (yield get("manifest", name)) or (yield get("link", name))
+        if there is not None:
+            found.append(there)
+            waiting += there.replaces
+    return found
+
+
+def look_at_files(name: str) -> Steps:
+    """Asks the store for the files of a commit, right before it is made or its originals go."""
+    yield from required("file", name)

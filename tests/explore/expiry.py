@@ -1,0 +1,126 @@
+"""The end of an offline archive: what `archivers/expiring` does, by its rule of what is past its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from bucketwise.archivers.expiring.rule import RetentionRule, lifted
+from bucketwise.buckets.fields.times import as_ms
+from tests.explore.commits import Run, Writes, drop_replaced, with_replaced
+from tests.explore.effects import EPOCH, Steps, checked, instant, read, required, transaction
+from tests.explore.world import DAY, HOUR, Frozen, Manifest, Receipt, World, end_of
+
+#: How long readings stay, what is archived at least, and what has a tombstone.
+KEEP, STAY, GRACE = 2 * DAY, HOUR, HOUR
+
+
+def rule_at(now: int) -> RetentionRule:
+    """Returns the rule of the policy, at an instant."""
+    keep, grace, after = (timedelta(milliseconds=it) for it in (KEEP, GRACE, KEEP - STAY))
+    return RetentionRule(keep, grace, instant(now), after)
+
+
+def ended_by(rule: RetentionRule) -> int:
+    """Returns the instant before which readings are past their time, by the clock of the world."""
+    return rule.end - as_ms(EPOCH)
+
+
+def may_end(receipt: Receipt) -> bool:
+    """Returns whether nothing of a commit is live."""
+    return receipt.state == "closed"
+
+
+def is_past(rule: RetentionRule, manifest: Manifest) -> bool:
+    """Returns whether all of a commit is past its time, and was archived long enough ago."""
+    is_over = all(end_of(day) <= ended_by(rule) for day in manifest.days)
+    return is_over and instant(manifest.created) <= rule.archived_by
+
+
+def expire(run: Run) -> Steps:
+    """Puts tombstones on what is past its time, and removes what is under one that is due."""
+    rule, new, due = rule_at(run.now), list[str](), list[Manifest]()
+    for name, receipt in (yield read("receipt")).of("receipt").items():
+        if not may_end(receipt):
+            continue
+        manifest: Manifest = yield from required("manifest", name)
+        if is_past(rule, manifest):
+            stage = rule.stage(receipt.tombstone)
+            if stage == "none":
+                new.append(name)
+            elif stage == "due" and not receipt.tombstone.get("held"):
+                due.append(manifest)
+    if new:
+        yield from transaction(run.lease, "place tombstones", lambda db: (_placed(db, new, rule), None))
+    for manifest in due:
+        yield from checked(run.lease)
+        yield from end(run, rule, manifest)
+
+
+def _placed(before: Frozen, names: Sequence[str], rule: RetentionRule) -> Writes:
+    tombstone = Frozen({**rule.tombstone, "receipt": 1})
+    return {("receipt", it): before["receipt", it]._replace(tombstone=tombstone) for it in names}
+
+
+def end(run: Run, rule: RetentionRule, manifest: Manifest) -> Steps:
+    """Removes a commit, unless a hold covers it by now."""
+    name, before = manifest.commit, (yield from with_replaced(manifest))
+    yield from transaction(
+        run.lease,
+        "note what has ended",
+        lambda db: ({("ended", 0): max(db.get(("ended", 0), ended_by(rule)), ended_by(rule))}, None),
+    )
+
+    def decide(db: Frozen) -> tuple[Writes, bool]:
+        receipt: Receipt = db["receipt", name]
+        if not may_end(receipt) or rule.stage(receipt.tombstone) != "due":
+            return {}, False
+        if covered := is_held(db, before):
+            tombstone = Frozen({**(receipt.tombstone or {}), "held": covered})
+            return {("receipt", name): receipt._replace(tombstone=tombstone)}, False
+        writes: Writes = {("receipt", it): db["receipt", it]._replace(replaced_at=None) for it in theirs}
+        ended = receipt._replace(state="replaced", replaced_by=None, replaced_at=None, ended=True)
+        return {**writes, ("receipt", name): ended}, True
+
+    theirs = taken_over((yield read("receipt")), before)
+    if (yield from transaction(run.lease, f"end {name}", decide)):
+        for key in [*theirs, name]:
+            yield from checked(run.lease)
+            yield from drop_replaced(key)
+
+
+def taken_over(db: Frozen, manifests: Sequence[Manifest]) -> list[str]:
+    """Returns the commits that the first of these took over, and that are to be dropped before it, in the
+    order of the chain."""
+    receipts = db.of("receipt")
+    found = sorted(manifests[1:], key=lambda it: it.sequence)
+    return [it.commit for it in found if receipts[it.commit].state == "replaced"]
+
+
+def is_held(db: Frozen, manifests: Sequence[Manifest]) -> bool:
+    """Returns whether a hold covers any of these."""
+    frozen = {day for days in db.of("hold").values() for day in days}
+    return any(it.days & frozen for it in manifests)
+
+
+def undelete(run: Run) -> Steps:
+    """The verb `undelete`: lifts all tombstones."""
+
+    def lift(before: Frozen) -> tuple[Writes, None]:
+        under = {key: it for key, it in before.of("receipt").items() if it.tombstone is not None}
+        standing = {key: it for key, it in under.items() if it.state in ("open", "closed")}
+        record = Frozen({**lifted(instant(run.now)), "receipt": 1})
+        return {("receipt", key): it._replace(tombstone=record) for key, it in standing.items()}, None
+
+    yield from transaction(run.lease, "lift tombstones", lift)
+
+
+def not_ended(world: World) -> Iterator[str]:
+    """Yields the commits that are past their time once runs have followed, and that nothing keeps."""
+    rule = rule_at(world.now - 4 * HOUR)  # runs before the last one
+    for name, receipt in world.db.of("receipt").items():
+        if receipt.state != "closed" or rule.stage(receipt.tombstone) == "lifted":
+            continue
+        manifest: Manifest = world.store["manifest", name]
+        if is_past(rule, manifest) and not is_held(world.db, [manifest]):
+            yield f"not ended: {name}"
