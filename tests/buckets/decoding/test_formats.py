@@ -93,7 +93,7 @@ def instant(text: str, format: str, zone: str) -> int | None:
 def _is_week_beyond(text: str, format: str) -> bool:
     """Whether the text names week 53 of a year that has 52."""
     told = re.match("([0-9]{4})-?w53", text.lower()) if "%V" in format else None
-    return bool(told) and date(int(told[1]), 12, 28).isocalendar().week == 52
+    return told is not None and date(int(told[1]), 12, 28).isocalendar().week == 52
 
 
 @many
