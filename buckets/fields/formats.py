@@ -24,6 +24,7 @@ from bucketwise.config.times import tokens_of
 
 MONTHS = tuple(it.lower() for it in calendar.month_name[1:])
 _DAYS = tuple(it.lower() for it in calendar.day_name)
+Document = dict[str, Any]
 _SPACE = r"[ \t\n\r\f\v]+"
 
 
@@ -322,3 +323,75 @@ def _thousandths(fraction: Integers, length: int) -> Integers:
 def format_of(text: str, unit: Unit = "s") -> TimeFormat:
     """Returns a strptime format."""
     return TimeFormat(text, unit)
+
+
+def time_expression(format: TimeFormat, text: Document) -> Document:
+    """Returns an expression for the time in a text, as if its clock were one of UTC; null for what is no text
+    of the format."""
+    pattern = format.pattern.pattern.replace("(?P<", "(?<")
+    match = {"$regexFind": {"input": text, "regex": pattern, "options": "i"}}
+    read = _epoch(format) if "s" in format.letters else _date(format)
+    held: Document = {"$let": {"vars": {"part": "$$match.captures"}, "in": read}}
+    return {
+        "$let": {
+            "vars": {"match": match},
+            "in": {"$cond": [{"$eq": [{"$ifNull": ["$$match", None]}, None]}, None, held]},
+        }
+    }
+
+
+def _epoch(format: TimeFormat) -> Document:
+    number: Document = {"$toLong": {"$arrayElemAt": ["$$part", 0]}}
+    per = PER_SECOND[format.unit]
+    ms: Document = {"$multiply": [number, 1000]}
+    if per > 1:
+        per //= 1000
+        ms = {"$divide": [{"$subtract": [number, {"$mod": [number, per]}]}, per]}
+    return {"$convert": {"input": {"$toLong": {"$round": ms}}, "to": "date", "onError": None}}
+
+
+#: The parts of a day that its week tells, as MongoDB names them.
+_OF_WEEKS = {"isoWeekYear": "iso_year", "isoWeek": "week", "isoDayOfWeek": "weekday"}
+
+
+def _date(format: TimeFormat) -> Document:
+    """Returns an expression for the date of the parts of a text; null where there is no such day."""
+    at = {name: {"$arrayElemAt": ["$$part", i]} for i, name in enumerate(format.groups)}
+    number: dict[str, Any] = {name: {"$toInt": {"$trim": {"input": it}}} for name, it in at.items()}
+    parts: Document = {"year": number.get("year")}
+    if "short_year" in at:
+        century = {"$cond": [{"$lt": [number["short_year"], 69]}, 2000, 1900]}
+        parts["year"] = {"$add": [number["short_year"], century]}
+    parts |= {name: number[name] for name in ("month", "day", "hour", "minute", "second") if name in at}
+    for name in {"short_name", "name"} & at.keys():
+        starts = {"$substrCP": [{"$toLower": at[name]}, 0, 3]}
+        parts["month"] = {"$add": [1, {"$indexOfArray": [[it[:3] for it in MONTHS], starts]}]}
+    if "half_hour" in at:
+        afternoon = {"$cond": [{"$eq": [{"$toLower": at["half"]}, "pm"]}, 12, 0]}
+        parts["hour"] = {"$add": [{"$mod": [number["half_hour"], 12]}, afternoon]}
+    if "day_of_year" in at:
+        parts |= {"month": 1, "day": number["day_of_year"]}
+    if "fraction" in at:
+        digits = {"$substrCP": [{"$concat": [at["fraction"], "00"]}, 0, 3]}
+        parts["millisecond"] = {"$toInt": digits}
+    same = {"$eq": [{"$year": "$$date"}, parts["year"]]}
+    if "day" in at:
+        same = {"$eq": [{"$dayOfMonth": "$$date"}, number["day"]]}
+    if "week" in at:
+        parts |= {name: number[part] for name, part in _OF_WEEKS.items()}
+        parts.pop("year")
+        same = {"$eq": [{"$isoWeekYear": "$$date"}, number["iso_year"]]}
+    time = {"$subtract": ["$$date", _offset(at)]} if "sign" in at else "$$date"
+    return {
+        "$let": {"vars": {"date": {"$dateFromParts": parts}}, "in": {"$cond": [same, time, None]}},
+    }
+
+
+def _offset(at: dict[str, Document]) -> Document:
+    """Returns an expression for the milliseconds by which a text's clock is ahead of UTC."""
+    hour, minute, second = (
+        {"$toInt": {"$ifNull": [at[it], "0"]}} for it in ("zone_hour", "zone_minute", "zone_second")
+    )
+    minutes = {"$add": [{"$multiply": [hour, 60]}, minute]}
+    seconds = {"$add": [{"$multiply": [minutes, 60]}, second]}
+    return {"$multiply": [seconds, {"$cond": [{"$eq": [at["sign"], "-"]}, -1000, 1000]}]}
