@@ -93,6 +93,7 @@ def steps(store: ObjectStore) -> list[str]:
     return [it.key for it in store.list("ticks/meta/lineage/")]
 
 
+@pytest.mark.proof
 def test_the_first_step_stays_our_own_however_many_runs_die_after_it(
     database: Database[Document], store: Meddled
 ) -> None:

@@ -145,6 +145,7 @@ def test_it_reads_an_encrypted_archive(
     assert written(tmp_path / "all", encrypted.policy.collection) == sorted(encrypted.case.documents)
 
 
+@pytest.mark.proof
 def test_an_encrypted_archive_needs_its_secret(
     encrypted: Cycle, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

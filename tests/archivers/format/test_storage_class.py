@@ -95,6 +95,7 @@ def test_check_tries_the_classes_that_policies_name(moto_store: Store) -> None:
     assert list(open_store(moto_store).list()) == []
 
 
+@pytest.mark.proof
 def test_check_moves_an_object_to_the_classes_that_parts_move_to(
     moto_store: Store, rclone_store: Store
 ) -> None:

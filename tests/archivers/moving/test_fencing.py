@@ -63,6 +63,7 @@ def _tries() -> list[Any]:
     return found
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("case", "scenario", "few_steps"), _tries())
 def test_a_run_that_wakes_up_after_another_did_its_work(

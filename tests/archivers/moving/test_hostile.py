@@ -258,6 +258,7 @@ def test_a_cursor_that_gives_a_bucket_twice(
     assert len(found) == 60 and set(live) < set(found)
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 def test_a_policy_without_series_fields(database: Database[Document], file_store: Store, to: str) -> None:
     case = reading()

@@ -356,6 +356,7 @@ def test_what_has_not_expired_stays(database: Database[Document], file_store: St
     assert latest in {row[2] for row in cycle.rows()}
 
 
+@pytest.mark.proof
 def test_a_longer_after_keeps_what_was_copied(database: Database[Document], file_store: Store) -> None:
     """Copied under `after = 30d` and kept; then `after` grows, and what is young again stays."""
     kept = Cycle(database, reading().with_archive(delete=False), file_store).load()

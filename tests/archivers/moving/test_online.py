@@ -91,6 +91,7 @@ def test_a_dry_run_changes_nothing(cycle: Cycle) -> None:
     assert everything(cycle) == before
 
 
+@pytest.mark.proof
 def test_copies_are_kept_when_the_policy_says_so(database: Database[Document], file_store: Store) -> None:
     case = samples_overflow().online()
     kept = Cycle(database, case.with_archive(delete=False), file_store).load()

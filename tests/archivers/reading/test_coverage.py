@@ -70,6 +70,7 @@ def test_each_model(database: Database[Document], file_store: Store, case: Case,
         assert told(cycle, "live", kind, "readings") == [whole] * 3
 
 
+@pytest.mark.proof
 def test_a_part_that_is_live_again_is_not_guessed_without_summaries(
     database: Database[Document], file_store: Store
 ) -> None:

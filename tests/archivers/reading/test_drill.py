@@ -126,6 +126,7 @@ def test_versions_of_a_bucket_in_one_commit_are_no_hindrance(
     ]
 
 
+@pytest.mark.proof
 def test_a_commit_that_is_gone_halts_it(database: Database[Document], file_store: Store) -> None:
     """Though later ones are there."""
     cycle = Cycle(database, reading(), file_store).load()

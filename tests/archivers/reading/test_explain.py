@@ -96,6 +96,7 @@ def _many(database: Database[Document], file_store: Store, days: int) -> Cycle:
     return cycle
 
 
+@pytest.mark.proof
 def test_few_commits_are_read(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

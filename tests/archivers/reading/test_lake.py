@@ -211,6 +211,7 @@ def test_what_the_table_says_of_itself(database: Database[Document], file_store:
         assert path.is_dir() or not any(name in path.read_bytes() for name in (b"MDB", b"ORCL"))
 
 
+@pytest.mark.proof
 def test_days_are_pruned(database: Database[Document], file_store: Store) -> None:
     cycle = Cycle(database, reading(), file_store).load()
     cycle.run()

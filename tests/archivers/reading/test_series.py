@@ -363,6 +363,7 @@ def test_who_puts_a_bucket_back_by_hand_has_it_once(database: Database[Document]
         assert len(set(found)) == len(found)
 
 
+@pytest.mark.proof
 def test_what_ties_across_commits_is_in_the_order_of_ids(
     database: Database[Document], file_store: Store
 ) -> None:

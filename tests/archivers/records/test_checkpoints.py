@@ -256,6 +256,7 @@ def test_another_runs_newer_one_stays(cycle: Cycle) -> None:
     assert keys[1].endswith(names[1])
 
 
+@pytest.mark.proof
 def test_it_is_signed(cycle: Cycle) -> None:
     archive_some(cycle, 0, 1, 2)
     cycle.run()

@@ -102,6 +102,7 @@ def test_an_archive_as_it_should_be_verifies(cycle: Cycle) -> None:
     assert cycle.live() == []
 
 
+@pytest.mark.proof
 def test_an_older_erasure_tells_how_many_are_gone(cycle: Cycle) -> None:
     series = cycle.case.readings[0][0]
     cycle.erase({name: str(it) for name, it in zip(cycle.policy.series_names, series, strict=True)})
@@ -136,6 +137,7 @@ def test_a_range_is_verified_alone(cycle: Cycle) -> None:
     assert codes == {"archive-short", "copy-differs", "copy-missing"}
 
 
+@pytest.mark.proof
 def test_copies_of_what_stays_are_verified_too(database: Database[Document], file_store: Store) -> None:
     for case, field in ((timeseries(), "price"), (samples_overflow().with_archive(delete=False), "note")):
         kept = Cycle(database, case.online(), file_store).load()
@@ -157,6 +159,7 @@ def expire(cycle: Cycle) -> None:
         archive_of(ending.context(now, fence=9)).expire()
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("remove", [erase, expire])
 @pytest.mark.parametrize("is_baseline", [False, True])

@@ -33,6 +33,7 @@ def cycle(database: Database[Document], file_store: Store) -> Cycle:
     return Cycle(database, reading(), file_store)
 
 
+@pytest.mark.proof
 def test_a_commit_that_goes_on_later_hides_none_between(cycle: Cycle) -> None:
     """One holds the first and the third day, and another the second."""
     put(cycle, cycle.case, (0, 6), (48, 60))

@@ -44,6 +44,7 @@ def named(cycle: Cycle) -> set[str]:
     return found
 
 
+@pytest.mark.proof
 def test_a_delete_that_no_receipt_tells_is_named(cycle: Cycle) -> None:
     assert named(cycle) == set()
     clear(cycle, 7)

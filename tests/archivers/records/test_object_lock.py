@@ -52,6 +52,7 @@ def locks(settings: Store) -> dict[str, set[tuple[str | None, datetime | None]]]
     return found
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 def test_the_files_of_commits_are_locked_and_nothing_else(
     database: Database[Document], moto_store: Store, mode: str

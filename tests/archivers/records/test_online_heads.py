@@ -130,6 +130,7 @@ def test_heads_count_what_comes_and_goes(cycle: Cycle) -> None:
     assert cycle.verify().bad == []
 
 
+@pytest.mark.proof
 def test_an_older_archive_gets_a_baseline_once(cycle: Cycle) -> None:
     before = held(cycle)
     assert heads(cycle).read().baseline is None
@@ -204,6 +205,7 @@ def test_what_was_restored_on_purpose_is_adopted(cycle: Cycle) -> None:
     assert least(cycle)["buckets"] == cycle.database["iot_archive"].count_documents({})
 
 
+@pytest.mark.proof
 def test_what_comes_back_as_it_was_is_counted_once(cycle: Cycle) -> None:
     """Somebody puts archived buckets into the source again, with no restore."""
     held = heads(cycle).read().heads
@@ -271,6 +273,7 @@ def shorten(cycle: Cycle) -> None:
     records(cycle).delete_one({"_id": last["_id"]})
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("change", [lower, unseal, forget, replay, shorten])
 def test_heads_that_somebody_changed_are_named(cycle: Cycle, change: Callable[[Cycle], None]) -> None:

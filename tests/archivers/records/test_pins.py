@@ -82,6 +82,7 @@ def pinned(cycle: Cycle) -> set[Any]:
     return {it["_id"]["id"] for it in cycle.database[pins.COLLECTION].find()}
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("case", [slots("minute"), samples_overflow()], ids=lambda case: case.name)
 def test_pinned_until_they_are_released(
@@ -235,6 +236,7 @@ class RolledUp:
         return [(as_date(start), as_date(end - 1)) for start, end in self.ranges]
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 def test_a_changed_one_stays_and_is_rolled_up(cycle: Cycle) -> None:
     source, rolled_up = cycle.database["slots"], RolledUp()
@@ -257,6 +259,7 @@ def test_a_changed_one_stays_and_is_rolled_up(cycle: Cycle) -> None:
     assert read(cycle) == live != sorted(cycle.case.documents)
 
 
+@pytest.mark.proof
 def test_what_a_changed_one_no_longer_holds_is_rolled_up(
     database: Database[Document], file_store: Store
 ) -> None:

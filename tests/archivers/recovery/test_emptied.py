@@ -58,6 +58,7 @@ def changed(database: Database[Document], file_store: Store) -> Cycle:
     return cycle
 
 
+@pytest.mark.proof
 def test_copies_of_what_has_changed_lie_beside_the_archive(changed: Cycle) -> None:
     before = sorted(changed.case.documents)
     commit = as_an_earlier_version_left_it(changed)

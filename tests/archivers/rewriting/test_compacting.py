@@ -105,6 +105,7 @@ def only_there_twice(cycle: Cycle, before: list[Document]) -> Counter[tuple[Any,
     return parquet_rows([cycle.root / key for key in keys], cycle.policy)
 
 
+@pytest.mark.proof
 def test_who_goes_by_manifests_counts_each_reading_once(prepared: States) -> None:
     """At each step of a compaction."""
     cycle = prepared(slots("minute"), archived_every_few_hours)

@@ -238,6 +238,7 @@ def test_who_has_lost_the_lease_erases_nothing(prepared: States) -> None:
     assert held(world) == before
 
 
+@pytest.mark.proof
 def test_other_arguments_wait_for_the_erasure_that_has_begun(prepared: States) -> None:
     world = world_of(prepared, slots("minute"))
     dying = Steps(45)

@@ -117,6 +117,7 @@ def test_deleted_and_a_late_upsert(place: Place) -> None:
     assert place.versions() == [encode(FIRST), encode(LATE)]
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @EACH_ONCE
 def test_a_slot_that_was_wrong_is_taken_out(place: Place) -> None:
@@ -216,6 +217,7 @@ def test_a_reading_is_added_to_several_versions(database: Database[Document], fi
     assert place.versions() == [encode(FIRST), encode(edited)]
 
 
+@pytest.mark.proof
 def test_no_receipt_is_left_of_a_late_copy(database: Database[Document], file_store: Store) -> None:
     """Somebody deletes a bucket that waits to be merged; and the one it was to be merged into is edited."""
     place = Place(database, file_store, "online")

@@ -270,6 +270,7 @@ def files(cycle: Cycle) -> list[Path]:
     return sorted(cycle.root.glob("slots/meta/versions/*"))
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("others", [[], [OTHER]], ids=["all of a commit", "a part of it"])
 def test_a_file_that_no_run_has_kept_is_named_and_not_given(

@@ -110,6 +110,7 @@ def test_so_it_is_in_a_worker(usual: Told) -> None:
     assert 10 * found.faults < usual.faults
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("asked", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
 def test_who_wants_it_back_gets_it_back(asked: str) -> None:
     """One of the two says so: the other would keep it."""

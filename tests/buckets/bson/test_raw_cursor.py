@@ -342,6 +342,7 @@ assert rung > 100 and len(alive) == 1, (rung, alive)
 """
 
 
+@pytest.mark.proof
 @pytest.mark.process
 def test_an_interrupt_at_any_instant_leaves_nobody_waiting_and_is_not_lost() -> None:
     """As a worker is told to leave, whatever its main thread is at. Who hears of none has got all."""

@@ -220,6 +220,7 @@ def compared(database: Mongo, policy: Policy, times: list[int | None]) -> None:
         source.look_at_texts()
 
 
+@pytest.mark.proof
 @few
 @given(st.data(), st.sampled_from([*SORTED, *OTHERS]), st.sampled_from(ZONES))
 def test_a_source_finds_texts_at_their_times(
@@ -270,6 +271,7 @@ def parts(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     return fields, " ".join(texts)
 
 
+@pytest.mark.proof
 @few
 @given(st.lists(parts(), min_size=1, max_size=10), st.sampled_from(ZONES))
 def test_a_source_finds_times_in_several_fields(
@@ -299,6 +301,7 @@ def test_whole_numbers_are_read_by_their_digits(
     compared(database, policy, [instant(it, format, zone) if len(it) == digits else None for it in texts])
 
 
+@pytest.mark.proof
 @few
 @given(st.data(), st.booleans(), st.sampled_from(ZONES))
 def test_a_day_in_one_field_narrows_times_down(

@@ -172,6 +172,7 @@ def test_its_own_reader_follows_the_first_row(store: Path) -> None:
     assert len(buckets) == MINUTES
 
 
+@pytest.mark.proof
 def test_a_signature_is_as_it_says(place: Place) -> None:
     key = "a key of thirty-two characters, or more"
     place.config.write_text(place.config.read_text().replace("[store]", f'[store]\nsigning_key = "{key}"'))

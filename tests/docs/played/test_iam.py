@@ -207,6 +207,7 @@ def test_nothing_in_it_is_too_much(archive: Archive) -> None:
         act(archive.store())
 
 
+@pytest.mark.proof
 def test_nothing_beside_the_prefix_can_be_had(archive: Archive) -> None:
     archive.account.allow(as_moto_asks(policy()))
     client = archive.account.client("s3", archive.account.root)

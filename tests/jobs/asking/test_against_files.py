@@ -203,6 +203,7 @@ def test_what_is_rolled_up_anew(place: Place) -> None:
     assert compared(place, changed, "iot")["anew"] is None
 
 
+@pytest.mark.proof
 def test_summaries_whose_readings_are_gone(place: Place) -> None:
     place.write_config(POLICIES.replace('to = "offline"', 'to = "none"'))
     place("rollup", "-p", "ticks")
@@ -250,6 +251,7 @@ def test_buckets_that_break_the_changed_model(place: Place) -> None:
     assert run_new(place, NOW, "iot").policy("iot")["archive"]["quarantined"] == 6
 
 
+@pytest.mark.proof
 @after("run")
 def test_another_kind_of_archive(place: Place) -> None:
     said = compared(place, POLICIES.replace('to = "offline"', 'to = "none"'))

@@ -207,6 +207,7 @@ def test_a_compaction_changes_no_number(place: Place) -> None:
     assert after | {"commits": 0} == before | {"commits": 0}
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
 def test_days_of_another_zone_tell_that_there_was_something(place: Place, zone: str) -> None:
@@ -274,6 +275,7 @@ def test_rows_are_whole_and_those_asked_for(place: Place) -> None:
     assert (ran.code, "rig=nobody" in ran.err) == (2, True), ran
 
 
+@pytest.mark.proof
 def test_a_commit_without_the_series_is_none_of_its(place: Place) -> None:
     """Manifests tell which series a commit may hold, so that nothing has to be rolled up to know."""
     it = Counted(place, OFFLINE)

@@ -85,6 +85,7 @@ def test_what_comes_next_comes_then(place: Place, policy: str) -> None:
     assert said["history"][-1]["at"] == gone
 
 
+@pytest.mark.proof
 def test_a_batch_is_waited_for(place: Place) -> None:
     _with(place, 'batch = "1d"')
     place("rollup", "-p", "ticks", now=LONG_AGO)
@@ -97,6 +98,7 @@ def test_a_batch_is_waited_for(place: Place) -> None:
     assert _state(place, "ticks") == (False, True)
 
 
+@pytest.mark.proof
 def test_a_day_and_its_settle_are_waited_for(place: Place) -> None:
     """The day of a bucket that has expired is not over yet."""
     text = POLICIES.replace('after = "30d"', 'after = "1h"', 1)
@@ -178,6 +180,7 @@ def test_history_goes_back_through_merged_commits(place: Place) -> None:
     assert other["history"][1]["receipt"] == receipts[-1]["sequence"] != deleted["receipt"]
 
 
+@pytest.mark.proof
 def test_a_broken_bucket(place: Place) -> None:
     place.database.ticks.insert_one({"_id": 7, "symbol": "MDB", "d": START, "p": {"60": 1.5}})
     place("run", "-p", "ticks", now="2018-09-01T00:00:00Z")
@@ -240,6 +243,7 @@ def test_versions(place: Place, to: str) -> None:
     assert (said["state"], said["next"]["action"]) == ("both", "archive"), "another version"
 
 
+@pytest.mark.proof
 def test_an_instant_has_as_many_buckets_as_series(place: Place) -> None:
     place.database.ticks.insert_one({"_id": 1, "symbol": "ORCL", "d": START, "p": {"30": 1.5}})
     said = _said(place, "--at", "2018-06-30T00:00:10Z")

@@ -72,6 +72,7 @@ def test_every_reading_once(mixed: Place) -> None:
     assert mixed.everything() == before
 
 
+@pytest.mark.proof
 def test_json_has_columns_and_rows(mixed: Place) -> None:
     sql = "SELECT symbol, max(p) AS most, count(*) FROM ticks WHERE time < '2018-06-30 02:30' GROUP BY 1"
     found = mixed("query", sql, "--json").json
@@ -340,6 +341,7 @@ def test_what_is_no_summary_of_these_series_is_left_out(place: Place) -> None:
         assert rows(place, f"SELECT count(*) FROM {name}_hourly") == [[3]]
 
 
+@pytest.mark.proof
 def test_series_of_several_types_are_text(place: Place) -> None:
     """The first and the last summaries do not show them all; the query starts again with a wider column."""
     assert place("run", "-p", "iot", now=MIDWAY).code == 0

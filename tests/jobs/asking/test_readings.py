@@ -72,6 +72,7 @@ def test_live_and_archived_readings_are_one(mixed: Place) -> None:
     ]
 
 
+@pytest.mark.proof
 @after(f"run --now {MIDWAY}")
 def test_the_online_archive_too(place: Place) -> None:
     assert place.database.iot.count_documents({}) == 6
@@ -189,6 +190,7 @@ def test_it_wants_one_policy_and_known_series(place: Place) -> None:
     assert not [path for path in Path(place.folder).iterdir() if path.suffix == ".part"]
 
 
+@pytest.mark.proof
 @after("run")
 def test_an_even_grid(place: Place) -> None:
     span = ("--since", "2018-06-30T02:59:58.5Z", "--until", "2018-06-30T03:00:01Z")

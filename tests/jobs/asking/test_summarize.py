@@ -41,6 +41,7 @@ def with_percentiles(place: Place) -> None:
     )
 
 
+@pytest.mark.proof
 @after(with_percentiles, "run -p ticks")
 def test_it_answers_from_summaries_when_all_else_has_gone(place: Place) -> None:
     place.database.drop_collection("ticks")

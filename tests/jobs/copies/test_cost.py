@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import pytest
+
 from bucketwise.archivers.records.changes import StoreJournal
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.copied import copies_of
@@ -16,6 +18,7 @@ from tests.jobs.place import NOW, Place
 from tests.jobs.states import after
 
 
+@pytest.mark.proof
 @after("run")
 def test_a_run_with_nothing_to_do_asks_no_copy(place: Place) -> None:
     now = datetime.fromisoformat(NOW.replace("Z", "+00:00"))

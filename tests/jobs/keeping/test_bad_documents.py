@@ -260,6 +260,7 @@ def test_nothing_lies_outside_the_store(cycle: Cycle) -> None:
     assert {path.name for path in cycle.place.folder.iterdir()} <= {"store", "bucketwise.toml", "readings"}
 
 
+@pytest.mark.proof
 def test_what_comes_late_with_an_id_of_any_type(cycle: Cycle) -> None:
     """A stream tells of it, the quarantine remembers it, and a person reads of it."""
     late = [reading(_id=bson_of.sub(("late", held)), symbol=None) for held in IDS.values()]
@@ -307,6 +308,7 @@ archive = {after = "30d", to = "offline"}
 """
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("kind", ["a view", "a capped collection"])
 def test_a_source_that_gives_nothing_up(

@@ -60,6 +60,7 @@ def test_what_is_rolled_up_again_from_live_and_archived_readings(archived: Place
     assert archived("audit", "-p", "ticks").code == 0
 
 
+@pytest.mark.proof
 def test_another_collection_keeps_the_archive(archived: Place) -> None:
     archived.database.ticks.rename("prices")
     changed(archived, ('collection = "ticks"', 'collection = "prices"'))

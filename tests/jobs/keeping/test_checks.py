@@ -112,6 +112,7 @@ def test_a_collection_that_does_not_exist_fails_a_run_unless_it_may_be_missing(p
     assert [place(verb).code for verb in ("check", "plan", "run")] == [0, 0, 0]
 
 
+@pytest.mark.proof
 def test_a_mistyped_database_claims_nothing(place: Place) -> None:
     """The right one goes on once it is mended."""
     right = place.config.read_text()
@@ -279,6 +280,7 @@ samples_field = "p"
 """
 
 
+@pytest.mark.proof
 def test_overflow_needs_its_collection_and_index(place: Place) -> None:
     place.write_config(POLICIES.replace("\n[policies.iot]", OVERFLOW + "\n[policies.iot]"))
     assert findings(place)["overflow-missing"]["place"] == "ticks_more"

@@ -208,6 +208,7 @@ def test_what_lies_beside_the_commits_goes_too(place: Place) -> None:
         assert place(verb, "-p", "ticks").code == 0, verb
 
 
+@pytest.mark.proof
 @after(fill, "run")
 def test_the_receipt_names_no_value(place: Place) -> None:
     assert erase(place, "--confirm", "ticks").code == 0

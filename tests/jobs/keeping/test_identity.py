@@ -155,6 +155,7 @@ def test_a_text_that_somebody_changed_counts_as_none(place: Place) -> None:
     assert restored(place, "ticks") == MINUTES
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_records_that_lost_their_form_are_named(place: Place) -> None:
     assert place("restore", "--to", "ticks", "-p", "ticks").code == 0

@@ -127,6 +127,7 @@ CHANGED = [
 ]
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("fault", "reads"), CHANGED)
 @after(audited_by_half, "run -p iot")

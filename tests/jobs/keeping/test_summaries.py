@@ -52,6 +52,7 @@ def test_a_retention_that_is_a_typo_takes_nothing_before_its_grace(place: Place)
     assert (list(place.database.ticks_hourly.find()), summarized(place)) == (hours, (True, [], 10_800))
 
 
+@pytest.mark.proof
 @after("run")
 def test_max_delete_stops_a_run_before_it_removes_a_summary(place: Place) -> None:
     place.write_config(SHORT.replace('to = "offline"', 'to = "offline"\nmax_delete = "50%"'))

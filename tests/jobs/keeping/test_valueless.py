@@ -109,6 +109,7 @@ def test_it_stays_until_it_is_mended(place: Place, to: str, odd: dict[str, Any])
     assert left(place) == []
 
 
+@pytest.mark.proof
 def test_it_goes_where_the_policy_says_so(place: Place) -> None:
     insert(place, "a", 0, **SOUND)
     insert(place, "a", 1, p="off", q={"x": 2})
@@ -134,6 +135,7 @@ def test_what_a_series_had_is_told_by_its_summaries(place: Place) -> None:
     assert told(place("run", "--json")) == [("q.x", "a", "2018-07-01"), ("q.x", "a", "2018-07-02")]
 
 
+@pytest.mark.proof
 def test_a_part_of_a_day_is_no_whole_day(place: Place) -> None:
     """The other part has gone already."""
     insert(place, "a", 0, **SOUND)
@@ -155,6 +157,7 @@ def test_where_no_summary_tells_of_utc_days_what_lies_together_does(place: Place
     assert [it[2] for it in told(place("run", "--json"))] == ["2018-07-01", "2018-07-02"]
 
 
+@pytest.mark.proof
 def test_a_roll_up_without_a_number_is_not_done(place: Place) -> None:
     insert(place, "a", 0, **SOUND)
     assert place("rollup", "--json").policy("it")["empty_fields"] == []

@@ -137,6 +137,7 @@ def test_of_a_database_and_its_snapshot_the_second_to_write_halts(place: Place) 
 MORE = POLICIES + POLICIES[: POLICIES.index("[policies.iot]")].replace("ticks", "prices")
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("is_mount", [True, False], ids=["an empty mount point", "no directory"])
 @after("run -p ticks")

@@ -68,6 +68,7 @@ def test_what_is_live_is_told_before_a_run(place: Place) -> None:
     assert found["untold"] == []
 
 
+@pytest.mark.proof
 @after("run")
 def test_what_is_archived_is_told_after_it(place: Place) -> None:
     assert place("drill", "-p", "ticks").code == 0
@@ -142,6 +143,7 @@ def test_months_sum_what_coverage_counts_by_day(place: Place) -> None:
     assert {day.isoformat(): state for day, state in told.items()} == {it["day"]: it["state"] for it in days}
 
 
+@pytest.mark.proof
 @after("run")
 def test_only_who_asks_for_evidence_waits_for_it(place: Place) -> None:
     assert "months" in audited(place, "ticks")

@@ -78,6 +78,7 @@ def _holds_text(value: Any) -> bool:
     )
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 @pytest.mark.parametrize("collation", COLLATIONS)

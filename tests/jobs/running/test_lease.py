@@ -237,6 +237,7 @@ def test_a_lease_taken_after_the_guard_s_snapshot_stops_the_transaction(database
     assert database.things.count_documents({}) == 1
 
 
+@pytest.mark.proof
 def test_a_live_holder_on_this_machine_is_left_alone(
     database: Db, other_process: subprocess.Popen[str]
 ) -> None:

@@ -143,6 +143,7 @@ def told(ran: Ran) -> str:
     return "\n".join([body.get("error", ""), *named, *misfits])
 
 
+@pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("it", "to"),

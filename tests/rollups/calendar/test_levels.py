@@ -330,6 +330,7 @@ def test_a_month_asks_little_for_one_late_reading(bench: Bench, mongodb_uri: str
     assert seen.names["commitTransaction"] == 3
 
 
+@pytest.mark.proof
 def test_a_level_that_is_new_is_made_of_what_stands(bench: Bench) -> None:
     first = datetime(2021, 5, 1, tzinfo=UTC)
     found, now = ticks(first, 300), first + LENGTH + 20 * DAY

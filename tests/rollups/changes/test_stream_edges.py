@@ -147,6 +147,7 @@ def test_a_view_as_source(bench: Bench) -> None:
     assert bench.roll_up(readings(), NOW).hourly.written == 1
 
 
+@pytest.mark.proof
 def test_deletes_in_many_transactions_are_not_gathered_one_by_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

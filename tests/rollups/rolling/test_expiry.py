@@ -110,6 +110,7 @@ def test_tombstones_stay_void_when_the_length_that_placed_them_comes_back(full: 
     assert expire(full, keeping(24), LATER + 15 * DAY) == (1190, 0)
 
 
+@pytest.mark.proof
 def test_tombstones_of_a_rule_stay_void_when_it_comes_back(full: Bench) -> None:
     policy = ruled(9999, Rule(match={"symbol": ("A",)}, retain=RuleRetain(hourly=DAY)))
     assert expire(full, policy, LATER) == (0, 1176)

@@ -199,6 +199,7 @@ def test_a_given_range_takes_whole_windows_and_no_others(bench: Bench) -> None:
     assert rolled_up_through(bench.database, policy_of("Asia/Kolkata")) is None
 
 
+@pytest.mark.proof
 def test_old_summaries_stay_where_their_raw_data_is_gone(bench: Bench) -> None:
     bench.database["ticks"].insert_many(ticks(300))
     policy = policy_of()
@@ -215,6 +216,7 @@ def test_old_summaries_stay_where_their_raw_data_is_gone(bench: Bench) -> None:
     assert {kind: existing(bench, kind) for kind in before} == before
 
 
+@pytest.mark.proof
 def test_a_young_window_that_lost_all_readings_loses_its_summaries(bench: Bench) -> None:
     bench.database["ticks"].insert_many(
         [tick(1, "A", NOW - timedelta(hours=30)), tick(2, "A", NOW - 5 * DAY)]
@@ -226,6 +228,7 @@ def test_a_young_window_that_lost_all_readings_loses_its_summaries(bench: Bench)
     assert bench.starts("daily") == [(NOW - 5 * DAY).replace(hour=0, minute=0)]
 
 
+@pytest.mark.proof
 def test_buckets_that_span_days_and_years_without_readings(bench: Bench) -> None:
     times = [FIRST, FIRST + 3 * DAY, FIRST + 3 * DAY + HOUR]
     years_ago = FIRST - 3650 * DAY
