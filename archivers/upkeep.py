@@ -13,6 +13,7 @@ from bucketwise.archivers.context import ArchiveContext, Connections, LocalExecu
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.writing import ColdCommit
 from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
+from bucketwise.archivers.reading.states import ColdReader
 from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.records.receipts import IS_COLD, Receipts
@@ -63,8 +64,9 @@ def _read(
 ) -> SliceStates:
     """Also returns which commits were read. Of what is damaged in the archive, the slice says so where it
     may."""
+    cold = ColdReader(archived, source, policy, request)
     try:
-        found = read(source, ArchivedHalf(archived.batches, archived.restored), policy, request, unions)
+        found = read(source, ArchivedHalf(cold.batches, archived.restored), policy, request, unions)
     except ColdCommit as error:
         if not request.leaves_unreadable:
             raise
@@ -75,6 +77,8 @@ def _read(
             raise
         archived.take_read()
         return SliceStates({}, unreadable=f"{error.place}: {error.what}")
+    for it in cold.found:
+        found.take(it.local, [it[1:]])
     found.commits = archived.take_read()
     return found
 

@@ -321,6 +321,14 @@ def unpack(readings: Readings, groups: Sequence[PackedGroup], size: int) -> Batc
     return Batch(main.docs(), extra.docs(), extra.owner)
 
 
+def ids_of(groups: Sequence[PackedGroup], rows: int, fields: int, size: int) -> Sequence[bytes] | None:
+    """Returns the `_id`s of packed buckets that have so many rows and value fields, without the rows; None
+    where these carry them. Raises as `unpack` does."""
+    blank = [Readings(np.full(rows, at), [np.full(rows, float(at))] * fields) for at in (0, 1000)]
+    one, other = (unpack(it, groups, size).main.raw_ids for it in blank)
+    return one if one == other else None
+
+
 def unpacks_to(readings: Readings, groups: Sequence[PackedGroup], batch: Batch) -> bool:
     """Returns whether `unpack` would return exactly this batch, byte for byte. Rebuilds a few documents
     at a time and keeps none, which takes half the time and little memory."""

@@ -341,7 +341,7 @@ def check(archive: Archive, asked: argparse.Namespace) -> None:
             except (BadArchive, pa.ArrowException) as error:
                 archive.problems.append(f"{manifest['commit']}: {error}")
     named = {it["key"] for manifest in manifests.values() for it in manifest["parts"]}
-    named |= {it["buckets_file"]["key"] for manifest in manifests.values() for it in manifest["sections"]}
+    named |= {it[f]["key"] for one in manifests.values() for it in one["sections"] for f in it if "file" in f}
     for key in sorted({*archive.names("data"), *archive.names("meta/buckets")} - named):
         print(f"note: {key} is of no commit: a run is under way, or was interrupted")
     print(f"{len(commits)} commits, {documents} documents, {readings} readings, {receipts} moved receipts")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bucketwise.archivers import decisions
 from bucketwise.archivers.format.chain import ArchivedCommits, ChainPosition
-from bucketwise.archivers.format.manifest import DamagedError, Manifest, Part, Section
+from bucketwise.archivers.format.manifest import DamagedError, Manifest, Part, Section, StoredFile
 from bucketwise.archivers.format.names import (
     Commit,
     CommitName,
@@ -28,8 +28,10 @@ from bucketwise.archivers.format.names import (
     superseded_key,
 )
 from bucketwise.archivers.format.series import RowFilter, misfit, series_types
+from bucketwise.archivers.format.states import SectionStates, states_of
 from bucketwise.archivers.format.writing import (
     NOTHING,
+    ColdCommit,
     CommitWriter,
     Maker,
     Replaced,
@@ -45,7 +47,7 @@ from bucketwise.archivers.stores.base import Cold
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
 from bucketwise.buckets.decoding.decode import BucketSet
-from bucketwise.buckets.packing import PackedGroup, Readings, Rows, unpack, unpacks_to
+from bucketwise.buckets.packing import PackedGroup, Readings, Rows, ids_of, unpack, unpacks_to
 from bucketwise.buckets.phases import phase
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
@@ -124,6 +126,11 @@ class SectionBuckets(NamedTuple):
     batch: Batch
 
 
+def refuse_cold(error: ColdCommit, _section: int) -> None:
+    """Raises the error: parts of the section have to be thawed."""
+    raise error
+
+
 class OfflineArchive(ArchivedCommits):
     """The archive of one policy: its commits, what they hold, and how another one is made. Does not know
     which buckets are live."""
@@ -159,13 +166,13 @@ class OfflineArchive(ArchivedCommits):
 
         Takes a set once the one before is written and verified. Touches nothing but the store, so that a
         thread may do it. `check`: see `CommitWriter`."""
-        archive = self.policy.archive
-        storage_class = archive.first_class if archive is not None else None
-        writer = CommitWriter(self.store, types, maker, check, replaces, storage_class)
+        writer = CommitWriter(self.store, types, maker, check, replaces, self.policy)
         for buckets in bucket_sets:
             written, batch = writer.write(buckets), buckets.batch
             with phase("compare"):
                 is_equal = unpacks_to(*self._read_back(written, buckets.policy), batch)
+                if written.states_file is not None:
+                    fetch(self.store, written.states_file)
             if not is_equal:
                 raise HaltedError(
                     f"policy {self.policy.name}: commit {writer.name}, read back from {self.store.url}, does "
@@ -197,16 +204,24 @@ class OfflineArchive(ArchivedCommits):
             self._recent.sections.put(section_key(manifest.sections[0]), copied.batch)
         return manifest
 
-    def sections(self, manifest: Manifest, which: Sequence[bool] | None = None) -> Iterator[SectionBuckets]:
+    def sections(
+        self,
+        manifest: Manifest,
+        which: Sequence[bool] | None = None,
+        on_cold: Callable[[ColdCommit, int], None] = refuse_cold,
+    ) -> Iterator[SectionBuckets]:
         """Yields the documents of a commit, one section in memory at a time: as its files in the store give
         them, or were proven to give them when this run committed it. `which`: whether to read each section.
 
         Raises DamagedError where a file is missing, differs from the manifest or does not give the
-        documents, unless `on_damage` leaves that section out."""
+        documents, unless `on_damage` leaves that section out; and ColdCommit where one has to be thawed,
+        unless `on_cold` does."""
         for number, (start, end) in enumerate(itertools.pairwise(manifest.edges)):
             if which is None or which[number]:
                 try:
                     batch = self.load(manifest, number)
+                except ColdCommit as error:
+                    on_cold(error, number)
                 except DamagedError as error:
                     self.on_damage(error, manifest.commit, number)
                 else:
@@ -222,9 +237,22 @@ class OfflineArchive(ArchivedCommits):
                 yield SectionBuckets(here, self.load(manifest, number).take(here - start))
 
     def check(self, manifest: Manifest) -> None:
-        """Reads all sections, and raises as `sections` does."""
+        """Reads all sections with their states, and raises as `sections` does."""
         for _ in self.sections(manifest):
             pass
+        for number in range(len(manifest.sections)):
+            self.states(manifest, number)
+
+    def states(self, manifest: Manifest, number: int) -> SectionStates | None:
+        """Returns what the states file of the section with this number holds; None where there is none.
+        Raises DamagedError."""
+        from bucketwise.archivers.format import parquet  # it brings Arrow
+
+        if (file := manifest.sections[number].states_file) is None:
+            return None
+        data = fetch(self.store, file)
+        with decoding(self.store, file):
+            return parquet.read_states(data, self.store.file_keys(file.key))
 
     def load(self, manifest: Manifest, number: int) -> Batch:
         """Returns the documents of the section with this number, from 0; see `sections`."""
@@ -241,6 +269,14 @@ class OfflineArchive(ArchivedCommits):
             raise DamagedError("part-differs", place, "its commit does not contain the archived documents")
         self._recent.sections.put(key, batch)
         return batch
+
+    def ids(self, manifest: Manifest, number: int) -> Sequence[bytes] | None:
+        """Returns the `_id`s in the section with this number, as its buckets file alone tells them; None
+        where it does not. Raises DamagedError."""
+        section, fields = manifest.sections[number], len(manifest.archived_policy.value_names)
+        groups = self._groups(section.buckets_file, section.readings, fields)
+        with decoding(self.store, section.buckets_file):
+            return ids_of(groups, section.readings, fields, section.documents_bytes)
 
     def rows(self, manifest: Manifest, parts: Iterable[Part], row_filter: RowFilter) -> Iterator[Rows]:
         """Yields the rows that are asked for in parts of a commit. Raises DamagedError where one of these is
@@ -261,28 +297,39 @@ class OfflineArchive(ArchivedCommits):
             self._recent.parts.put(part.sha256, data)
         return data
 
-    def holds(self, manifest: Manifest, batch: Batch) -> bool:
-        """Returns whether a commit of one section, read back from the store, holds exactly this batch. Raises
-        DamagedError where a file is missing, or differs from the manifest."""
+    def holds(self, manifest: Manifest, buckets: BucketSet) -> bool:
+        """Returns whether a commit of one section, read back from the store, holds exactly these buckets.
+        Raises DamagedError where a file is missing, or differs from the manifest."""
+        batch, states = buckets.batch, self.states(manifest, 0)
         with thawable(self.policy, manifest):
             read_back = self._read_back(_files(manifest, 0), manifest.archived_policy)
-        return manifest.documents_sha256 == batch.digest and unpacks_to(*read_back, batch)
+        is_equal = manifest.documents_sha256 == batch.digest and unpacks_to(*read_back, batch)
+        return is_equal and (states is None or states == states_of(self.policy, buckets))
 
     def _read_back(self, section: Written, policy: Policy) -> tuple[Readings, list[PackedGroup]]:
         """Reads the files of a section back as they lie in the store, whatever documents they give."""
         from bucketwise.archivers.format import parquet  # it brings Arrow
 
         fields = policy.value_names
-        data = {file.key: fetch(self.store, file) for file in (*section.parts, section.buckets_file)}
+        data = {file.key: fetch(self.store, file) for file in section.parts}
         with decoding(self.store, section.buckets_file):
-            keys_of, key = self.store.file_keys, section.buckets_file.key
+            keys_of = self.store.file_keys
             read = [parquet.read_part(data[it.key], fields, keys_of(it.key)) for it in section.parts]
-            groups = parquet.read_buckets(data[key], keys_of(key))
-            for group in groups:
-                group.check(sum(len(times) for times, _ in read), len(fields))
+        groups = self._groups(section.buckets_file, sum(len(times) for times, _ in read), len(fields))
         time = joined([times for times, _ in read], np.int64)
         values = [joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
         return Readings(time, values), groups
+
+    def _groups(self, file: StoredFile, rows: int, fields: int) -> list[PackedGroup]:
+        """Reads a buckets file, of buckets with so many rows and value fields, as it lies in the store."""
+        from bucketwise.archivers.format import parquet  # it brings Arrow
+
+        data = fetch(self.store, file)
+        with decoding(self.store, file):
+            groups = parquet.read_buckets(data, self.store.file_keys(file.key))
+            for group in groups:
+                group.check(rows, fields)
+        return groups
 
     def sizes(self) -> dict[str, int]:
         """Returns the bytes of each file under `data/` and `meta/buckets/`, as the store lists them."""
@@ -331,8 +378,7 @@ class OfflineArchive(ArchivedCommits):
 
     def check_section(self, manifest: Manifest, number: int) -> None:
         """Checks the files of one section, as `check_stored` does."""
-        section = _files(manifest, number)
-        for file in (*section.parts, section.buckets_file):
+        for file in manifest.files_of(number):
             check_file(self.store, file)
 
     def damage_unread(self, manifest: Manifest) -> Iterator[DamagedError]:

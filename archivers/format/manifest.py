@@ -19,7 +19,15 @@ from datetime import date, datetime
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from bucketwise.archivers.format.names import (
     COMMIT,
@@ -32,6 +40,7 @@ from bucketwise.archivers.format.names import (
     manifest_key,
     parse_commit,
     part_key,
+    states_key,
 )
 from bucketwise.archivers.format.series import HeldSeries
 from bucketwise.archivers.stores.base import Corrupt, ObjectStore
@@ -113,7 +122,7 @@ class Part(StoredFile):
 
 
 class Section(_Model):
-    """Buckets of a commit that are packed together: their documents follow from these files alone."""
+    """Buckets of a commit that are packed together: their documents follow from parts and buckets file."""
 
     buckets: int
     overflow_documents: int
@@ -125,6 +134,12 @@ class Section(_Model):
     documents_sha256: str  # over the raw BSON: buckets in their order, then overflow
     parts: int = Field(ge=0)  # how many of the commit's
     buckets_file: StoredFile
+    states_file: StoredFile | None = None  # of those whose parts move to a cold class
+
+    @model_serializer(mode="wrap")
+    def _told(self, told: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Returns a section as manifests have it: without a states file, as before there were any."""
+        return {key: it for key, it in told(self).items() if (key, it) != ("states_file", None)}
 
     def touches(self, start_ms: int, end_ms: int) -> bool:
         """Returns whether [start, end) may hold a reading of it, or the last time of a bucket without."""
@@ -292,11 +307,16 @@ class Manifest(_Model):
         is_exact = all(it.series is not None and it.series.is_exact for it in self.sections)
         return is_exact and layout_of(policy) == layout_of(self.archived_policy)
 
+    def files_of(self, section: int) -> tuple[StoredFile, ...]:
+        """Returns the files of the section with this number: its parts, its buckets file, and its states file
+        if it has one."""
+        beside = self.sections[section].buckets_file, self.sections[section].states_file
+        return (*self.parts_of(section), *(it for it in beside if it is not None))
+
     @property
     def files(self) -> tuple[StoredFile, ...]:
-        """Returns the files of each section: its parts, and its buckets file last."""
-        each = enumerate(self.sections)
-        return tuple(it for number, section in each for it in (*self.parts_of(number), section.buckets_file))
+        """Returns the files of all sections."""
+        return tuple(it for number in range(len(self.sections)) for it in self.files_of(number))
 
     @property
     def size(self) -> int:
@@ -388,9 +408,10 @@ def _foreign(manifest: Manifest) -> str | None:
     """Returns a key in it that no run would have given a file of this commit; None where there is none. What
     a manifest names is read, and deleted with it: whoever can write a manifest must not choose what."""
     policy, commit, ours = manifest.policy, manifest.commit, list[str]()
-    for number in range(len(manifest.sections)):
+    for number, section in enumerate(manifest.sections):
         days = (part.dt.isoformat() for part in manifest.parts_of(number))
         ours += [*(part_key(policy, dt, commit, number) for dt in days), buckets_key(policy, commit, number)]
+        ours += [states_key(policy, commit, number)] if section.states_file else []
     return next((it.key for it, key in zip(manifest.files, ours, strict=True) if it.key != key), None)
 
 

@@ -7,7 +7,8 @@ another ended.
 
     <policy>/data/dt=2018-06-30/<commit>.parquet      parts
     <policy>/meta/buckets/<commit>.parquet            buckets file
-    …/<commit>.<n>.parquet                            of its further sections, from 1
+    <policy>/meta/buckets/<commit>.states.parquet     states file, where parts move to a cold class
+    …/<commit>.<n>…                                   of its further sections, from 1
     <policy>/meta/manifests/<sequence>_<commit>.json  manifest
     <policy>/meta/checkpoints/<sequence>_<seal>.json  the commits that stood when it was made
     <policy>/meta/receipts/<first>-<last>_<seal>.bson.gz   receipts of old deletes
@@ -32,7 +33,9 @@ from bucketwise.buckets.fields.times import as_date
 EPOCH = date(1970, 1, 1).toordinal()
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 COMMIT = re.compile(rf"({_DAY})_({_DAY})_f([0-9]+)_([0-9a-f]{{16}})")
-_FILE = re.compile(rf"(?:data/dt={_DAY}|meta/buckets)/([^/.]+)(?:\.[0-9]+)?\.parquet")
+_FILE = re.compile(
+    rf"(?:data/dt={_DAY}/([^/.]+)(?:\.[0-9]+)?|meta/buckets/([^/.]+)(?:\.[0-9]+)?(?:\.states)?)\.parquet"
+)
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,9 @@ def _is_day(text: str) -> bool:
 
 
 def commit_of_file(policy: str, key: str) -> CommitName | None:
-    """Returns the commit for which a run put a part or a buckets file there; None where none did."""
+    """Returns the commit for which a run put a file of its sections there; None where none did."""
     match = _FILE.fullmatch(key.removeprefix(f"{policy}/"))
-    return parse_commit(match[1]) if match else None
+    return parse_commit(match[1] or match[2]) if match else None
 
 
 #: Digits of a manifest's number in its key: enough for all commits there will ever be.
@@ -116,6 +119,11 @@ def part_key(policy: str, dt: str, commit: str, section: int = 0) -> str:
 def buckets_key(policy: str, commit: str, section: int = 0) -> str:
     """Returns the key of the buckets file of a section."""
     return f"{policy}/meta/buckets/{_of_section(commit, section)}.parquet"
+
+
+def states_key(policy: str, commit: str, section: int = 0) -> str:
+    """Returns the key of the states file of a section."""
+    return f"{policy}/meta/buckets/{_of_section(commit, section)}.states.parquet"
 
 
 def _of_section(commit: str, section: int) -> str:

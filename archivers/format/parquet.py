@@ -1,4 +1,5 @@
-"""Parquet files of the offline archive: parts (one row a reading) and buckets files (what restore needs)."""
+"""Parquet files of the offline archive: parts (one row a reading), buckets files (what restore needs) and
+states files (what late readings need)."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from pyarrow.parquet import encryption
 
 from bucketwise.archivers.format.series import RowFilter, as_read, as_written, column_name
+from bucketwise.archivers.format.states import SectionStates
 from bucketwise.archivers.stores.base import FileKeys
 from bucketwise.archivers.stores.encrypted import PARQUET_MAGIC
 from bucketwise.buckets.columns import Series
@@ -234,6 +236,23 @@ def read_buckets(data: bytes, keys: FileKeys | None = None) -> list[PackedGroup]
             lists["rows"] = lists["rows"].reshape(len(lists["units"]), others["readings"])
         groups.append(PackedGroup(**lists, **others))
     return groups
+
+
+_STATES_SCHEMA = pa.schema([("settings", pa.string()), ("summaries", pa.large_binary())])
+
+
+def write_states(states: SectionStates, keys: FileKeys | None = None) -> bytes:
+    """Returns a Parquet file of one row, encrypted where `keys` wrap its key."""
+    table = pa.Table.from_pylist([states._asdict()], _STATES_SCHEMA)
+    return _written(table, keys, compression="zstd", use_dictionary=False, write_statistics=False)
+
+
+def read_states(data: bytes, keys: FileKeys | None = None) -> SectionStates:
+    """Returns what a states file holds. Raises pyarrow's errors where it is none."""
+    table = opened(data, keys).read(use_threads=False)
+    if table.column_names != _STATES_SCHEMA.names or len(table) != 1:
+        raise pa.ArrowInvalid("a states file has other columns or rows")
+    return SectionStates(**table.cast(_STATES_SCHEMA).to_pylist()[0])
 
 
 def read_rows(

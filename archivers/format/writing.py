@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, Origin, Part, Section, StoredFile
-from bucketwise.archivers.format.names import buckets_key, commit_name, day, part_key
+from bucketwise.archivers.format.names import buckets_key, commit_name, day, part_key, states_key
 from bucketwise.archivers.format.series import HeldSeries, are_exact
+from bucketwise.archivers.format.states import states_of
 from bucketwise.archivers.stores.base import Cold, Corrupt, FileKeys, NotFound, ObjectStore
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
@@ -171,6 +172,7 @@ class Written(NamedTuple):
 
     parts: Sequence[Part]
     buckets_file: StoredFile
+    states_file: StoredFile | None = None
 
 
 @dataclass
@@ -183,7 +185,7 @@ class CommitWriter:
     maker: Maker
     check: Callable[[], None]
     replaces: Replaced
-    storage_class: str | None  # of its parts: files under `meta/` are small, and read often
+    policy: Policy  # as it is today: it says where parts go
     name: str = ""  # known once the first section is packed
     parts: list[Part] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
@@ -193,14 +195,20 @@ class CommitWriter:
         """Writes buckets as the next section. Frees what was decoded of them."""
         from bucketwise.archivers.format import parquet  # it brings Arrow
 
-        packed, policy, batch = pack(buckets), buckets.policy, buckets.batch
+        states, batch = states_of(self.policy, buckets), buckets.batch
+        packed, policy = pack(buckets), buckets.policy
         buckets.forget()
         self.name = self.name or self._named(packed, batch)
         number, written = len(self.sections), dict[str, bytes]()
         key_of = partial(part_key, policy.identity, commit=self.name, section=number)
         parts = list(write_parts(packed, key_of, self.types, written, self.store.file_keys))
-        key = buckets_key(policy.identity, self.name, number)
+        key, of_states = (it(policy.identity, self.name, number) for it in (buckets_key, states_key))
         groups = parquet.write_buckets(packed.groups, self.store.file_keys(key))
+        buckets_file = stored(key, written.setdefault(key, groups))
+        states_file = None
+        if states is not None:
+            data = parquet.write_states(states, self.store.file_keys(of_states))
+            states_file = stored(of_states, written.setdefault(of_states, data))
         series = packed.rows.series
         section = Section(
             parts=len(parts),
@@ -212,9 +220,10 @@ class CommitWriter:
             series=HeldSeries.of(series, policy.series_names, is_exact=are_exact(series, self.types)),
             documents_bytes=batch.size,
             documents_sha256=batch.digest,
-            buckets_file=stored(key, written.setdefault(key, groups)),
+            buckets_file=buckets_file,
+            states_file=states_file,
         )
-        for file in (*parts, section.buckets_file):
+        for file in (*parts, buckets_file, *([states_file] if states_file else [])):
             self.check()
             with phase("put"):
                 self.store.put_bytes(
@@ -225,7 +234,12 @@ class CommitWriter:
                 )
         self.parts += parts
         self.sections.append(section)
-        return Written(parts, section.buckets_file)
+        return Written(parts, buckets_file, states_file)
+
+    @property
+    def storage_class(self) -> str | None:
+        """Returns the class of parts: files under `meta/` are small, and read often."""
+        return self.policy.archive.first_class if self.policy.archive else None
 
     def _named(self, packed: Packed, batch: Batch) -> str:
         first, last, digest = packed.first, packed.last, batch.digest

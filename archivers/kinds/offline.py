@@ -243,7 +243,8 @@ class OfflineEvidence:
         name = "" if longest is None else rules.series.text(longest)
         for number, section in enumerate(manifest.sections):
             for place, part in enumerate(manifest.parts_of(number)):
-                size = part.bytes + (0 if place else section.buckets_file.bytes)
+                beside = sum(it.bytes for it in manifest.files_of(number)[section.parts :])
+                size = part.bytes + (0 if place else beside)
                 yield HeldPart(manifest, part, size, live, drilled, may_hold, expires, name)
 
 

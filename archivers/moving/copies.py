@@ -418,7 +418,7 @@ class Copies:
                     "Name the store so that it is the same from every machine that works (no folder that is "
                     "not shared). Nothing was deleted; it is safe to run again"
                 )
-        if not self._archive.holds(draft, buckets.batch):
+        if not self._archive.holds(draft, buckets):
             raise HaltedError(
                 f"policy {buckets.policy.name}: commit {draft.commit}, copied by a worker to "
                 f"{self._archive.store.url}, does not contain the documents that were read. Nothing was "

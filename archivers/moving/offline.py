@@ -14,7 +14,7 @@ from bucketwise.archivers.context import NOT_ROLLED_UP
 from bucketwise.archivers.format.archive import Positions, SectionBuckets
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit
-from bucketwise.archivers.format.writing import Maker
+from bucketwise.archivers.format.writing import ColdCommit, Maker
 from bucketwise.archivers.moving.copies import OLDER, CopiedBuckets, Copies, KnownCopies, OlderCopies
 from bucketwise.archivers.records.receipts import commit_of
 from bucketwise.archivers.recovering.commits import CommitRegistry
@@ -159,7 +159,11 @@ class OfflineRun:
         for manifest in others:
             live = self._receipts.live(manifest.commit, manifest.buckets)
             same, outdated = list[int](), list[int]()
-            for copies in self._archive.sections(manifest, _sections_to_compare(manifest, spans, live)):
+            which, pass_over = (
+                _sections_to_compare(manifest, spans, live),
+                partial(self._pass_over, live, batch),
+            )
+            for copies in self._archive.sections(manifest, which, pass_over):
                 names, here = units(self._work.policy, copies.batch), live[copies.positions]
                 not_last = partial(self._not_last, copies, manifest.archived_policy)
                 mine = list(zip(copies.batch.main.raw_ids, names, strict=True))
@@ -169,6 +173,12 @@ class OfflineRun:
                 outdated += copies.positions[found.outdated].tolist()
             self._settle_held(manifest, same, outdated, live)
         return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
+
+    def _pass_over(self, live: NDArray[np.bool_], batch: Batch, error: ColdCommit, section: int) -> None:
+        """Raises the error, unless none of these buckets is in the section that would have to be thawed."""
+        ids = None if live.any() else self._archive.ids(error.manifest, section)
+        if ids is None or not set(batch.main.raw_ids).isdisjoint(ids):
+            raise error
 
     def _not_last(self, copies: SectionBuckets, policy: Policy, deleted: list[int]) -> set[int]:
         """Returns which of these copies of deleted buckets, which live ones equal, are not the last versions

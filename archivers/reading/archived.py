@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +18,8 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import Manifest, Part
 from bucketwise.archivers.format.series import RowFilter
+from bucketwise.archivers.format.states import SectionStates
+from bucketwise.archivers.format.writing import ColdCommit
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.pins import restored
 from bucketwise.archivers.records.receipts import Receipts
@@ -31,6 +34,34 @@ from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ColdSection:
+    """A section whose parts have to be thawed, as `error` says; no bucket of it is known to be live."""
+
+    error: ColdCommit
+    archive: OfflineArchive
+    number: int
+
+    @property
+    def states(self) -> SectionStates | None:
+        """Returns what its states file holds; None where there is none. Raises DamagedError."""
+        return self.archive.states(self.error.manifest, self.number)
+
+    @property
+    def ids(self) -> Sequence[bytes] | None:
+        """Returns the `_id`s of its buckets; None where only its parts tell them. Raises DamagedError."""
+        return self.archive.ids(self.error.manifest, self.number)
+
+
+#: Takes a section in place of its buckets, or raises its error.
+OnCold = Callable[[ColdSection], None]
+
+
+def refuse(cold: ColdSection) -> None:
+    """Raises the section's error."""
+    raise cold.error
 
 
 class ArchivedReader(ABC):
@@ -69,10 +100,12 @@ class ArchivedReader(ABC):
         """Yields the span [start, end), in milliseconds, of archived copies that count again once their live
         bucket goes, which may have moved since it was restored."""
 
-    def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
-        """Yields archived buckets that may hold a reading in [start, end) and are not live.
+    def batches(self, start_ms: int, end_ms: int, on_cold: OnCold = refuse) -> Iterator[Batch]:
+        """Yields archived buckets that may hold a reading in [start, end) and are not live. `on_cold`: see
+        `OnCold`.
 
         Where a bucket is live, it counts, and not its copy: it is not deleted yet, or it was restored."""
+        del on_cold  # most archives have no classes
         found = self.readings(RowFilter(start_ms, end_ms), is_by_rows=False)
         return cast(Iterator[Batch], found)  # none comes as rows
 
@@ -148,7 +181,13 @@ class OfflineReader(ArchivedReader):
             if is_by_rows and self._rows_suffice(manifest):
                 yield from self._archive.rows(manifest, self._parts_of(manifest, row_filter), row_filter)
             else:
-                yield from self._buckets(manifest, row_filter)
+                yield from self._buckets(manifest, row_filter, refuse)
+
+    def batches(self, start_ms: int, end_ms: int, on_cold: OnCold = refuse) -> Iterator[Batch]:
+        """Yields the archived buckets of the range, as others do; cold ones are left to `on_cold`."""
+        row_filter = RowFilter(start_ms, end_ms)
+        for manifest in self._commits_for(row_filter):
+            yield from self._buckets(manifest, row_filter, on_cold)
 
     def earliest(self, at_or_after_ms: int) -> int | None:
         """Returns an instant before which, from the argument on, nothing is archived; None where nothing is
@@ -200,11 +239,17 @@ class OfflineReader(ArchivedReader):
             if any(self._sections_of(manifest, row_filter)):
                 yield manifest
 
-    def _buckets(self, manifest: Manifest, row_filter: RowFilter) -> Iterator[Batch]:
+    def _buckets(self, manifest: Manifest, row_filter: RowFilter, on_cold: OnCold) -> Iterator[Batch]:
+        def take_cold(error: ColdCommit, number: int) -> None:
+            if may_be_live.any():
+                raise error
+            on_cold(ColdSection(error, self._archive, number))
+            sections[number] = False  # it was not read
+
         may_be_live = self._receipts.live(manifest.commit, manifest.buckets, self._session)
         is_part = as_ms(manifest.first) < row_filter.start or as_ms(manifest.last) >= row_filter.end
         sections = self._sections_of(manifest, row_filter)
-        for held in self._archive.sections(manifest, sections):
+        for held in self._archive.sections(manifest, sections, take_cold):
             batch, live = held.batch, may_be_live[held.positions]
             if row_filter.series or is_part:
                 chosen = self._chosen(batch, row_filter)

@@ -22,7 +22,7 @@ from bucketwise.buckets.bson.types import DECODED
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.times import as_date
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.calendar.levels import Level, Span
+from bucketwise.rollups.calendar.levels import LOCAL, Level, Span
 from bucketwise.rollups.calendar.windows import HOUR, to_ms
 from bucketwise.rollups.statistics import FieldState, FieldStatistics, columns_of, statistics_of
 from bucketwise.rollups.statistics.base import PARTS, Statistic, Stored, VarintReader, VarintWriter
@@ -48,6 +48,12 @@ def summary(policy: Policy, level: Level, series: Series, window: Span, state: S
         hours = (window[1] - window[0]) / HOUR
         extra = {"timezone": level.zone_name, "hours": int(hours) if hours.is_integer() else hours}
     return _encode(policy, series, *window, extra, state)
+
+
+def of_cell(policy: Policy, series: Series, span: Span, state: State, *, local: bool) -> bytes:
+    """Returns the BSON of the state of a series in a stretch of time, kept as summaries keep theirs. `local`:
+    it goes by the readings' own clocks."""
+    return _encode(policy, series, *span, {"timezone": LOCAL} if local else {}, state)
 
 
 def state_of(document: Mapping[str, Any], policy: Policy, percents: Sequence[float] | None = None) -> State:

@@ -7,10 +7,12 @@ import tracemalloc
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 from unittest.mock import patch
 
+import bson
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
@@ -26,6 +28,7 @@ from bucketwise.buckets.packing import (
     Packed,
     PackedGroup,
     Readings,
+    ids_of,
     pack,
     unpack,
     unpacks_to,
@@ -62,6 +65,8 @@ def check_round_trip(policy: Policy, found: list[Bucket]) -> Packed:
     packed = pack(BucketSet(batch, policy))
     again = unpack(readings_of(packed), packed.groups, batch.size)
     assert unpacks_to(readings_of(packed), packed.groups, batch)
+    ids = ids_of(packed.groups, len(packed.rows.time), len(packed.rows.values), batch.size)
+    assert ids in (None, batch.main.raw_ids)
     assert list(again.main) == [bucket.main for bucket in found]
     assert list(again.extra) == [extra for bucket in found for extra in bucket.extras]
     assert again.owner.tolist() == [i for i, bucket in enumerate(found) for _ in bucket.extras]
@@ -72,6 +77,17 @@ def check_round_trip(policy: Policy, found: list[Bucket]) -> Packed:
 @given(cases())
 def test_gives_the_same_bytes_back(case: Case) -> None:
     check_round_trip(case.policy, case.buckets)
+
+
+@pytest.mark.parametrize("field", ["d", "_id.d"])
+def test_ids_are_told_without_the_rows_unless_these_carry_them(field: str) -> None:
+    policy = make_policy(**{**READING.model_dump(exclude_unset=True), "time_field": field})
+    at = {"_id": 1, "s": "x", "d": datetime(2018, 6, 30), "p": 1.0}  # noqa: DTZ001
+    found = [{**at, "_id": {"d": at["d"] + timedelta(hours=n), "n": n}} for n in range(3)]
+    batch = Batch.of(Docs.of([bson.encode(it) for it in found]))
+    packed = pack(BucketSet(batch, policy))
+    ids = ids_of(packed.groups, 3, len(packed.rows.values), batch.size)
+    assert ids == (batch.main.raw_ids if field == "d" else None)
 
 
 slabs = st.sampled_from([1, 1 << 9, 1 << 21])

@@ -40,6 +40,13 @@ class Chilled:
         given = [verb, *(["--quiet"] if is_told else []), *arguments, *(["--now", now] if now else [])]
         return self.place.command(*given, cwd=self.place.folder, MONGODB_URI=self.place.uri, **CREDENTIALS)
 
+    def freeze(self, policies: str = POLICIES, more: str = "") -> None:
+        """Archives all, and moves it to a cold class."""
+        self.write_config(GLACIER, policies, more)
+        self("run")
+        self("run", now=DAY_AFTER)
+        assert self.classes()["data"] == {"GLACIER"}
+
     def classes(self) -> dict[str, set[str]]:
         """The classes of objects, by the folder of the policy that they lie in."""
         client = s3_client(str(self.store.endpoint_url))
@@ -53,10 +60,18 @@ class Chilled:
 
     def delete_parts(self) -> None:
         """Has the store lose the parts of ticks."""
+        self._delete("data/")
+
+    def delete_states(self) -> None:
+        """Has the store lose the states of ticks."""
+        self._delete("meta/buckets/", ".states.parquet")
+
+    def _delete(self, folder: str, ending: str = "") -> None:
         client = s3_client(str(self.store.endpoint_url))
         bucket, _, prefix = self.store.url.removeprefix("s3://").partition("/")
-        for item in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/ticks/data/")["Contents"]:
-            client.delete_object(Bucket=bucket, Key=item["Key"])
+        for item in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/ticks/{folder}")["Contents"]:
+            if item["Key"].endswith(ending):
+                client.delete_object(Bucket=bucket, Key=item["Key"])
 
 
 def thaws_after(store: Store, looks: int) -> None:

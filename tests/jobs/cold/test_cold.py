@@ -74,20 +74,75 @@ def test_cold_parts_are_thawed_and_read(chilled: Chilled) -> None:
     assert chilled.place.database.back.count_documents({}) == MINUTES
 
 
-@pytest.mark.proof
-def test_a_late_reading_into_a_cold_window_waits_for_a_thaw(chilled: Chilled) -> None:
-    chilled.write_config(GLACIER)
-    chilled("run")
-    chilled("run", now=DAY_AFTER)
-    assert chilled.classes()["data"] == {"GLACIER"}
+def test_a_late_reading_into_a_cold_window_is_counted_beside_its_states(chilled: Chilled) -> None:
+    chilled.freeze()
     database = chilled.place.database
+    late = [("MDB", START, {"5": 99.0}), ("MDB", START + timedelta(hours=5), {"0": 1.0})]
+    for symbol, at, prices in (*late, ("LATE", START, {"0": 7.0})):
+        database.ticks.insert_one({"symbol": symbol, "d": at, "p": prices})
+        ran = chilled("run", "--json", now=DAY_AFTER)
+        assert ran.code == 0, ran
+        assert database.ticks.count_documents({}) == 0
+    (first,) = database.ticks_hourly.find({"symbol": "MDB", "start": START})
+    (day,) = database.ticks_daily.find({"symbol": "MDB"})
+    assert (first["count"], first["p"]["max"], first["p"]["min"]) == (60 * 60 + 1, 99.0, 50.0)
+    assert (day["count"], day["p"]["min"], day["p"]["max"]) == (60 * MINUTES + 2, 1.0, 99.0)
+    assert database.ticks_daily.count_documents({"symbol": "LATE"}) == 1
+    for _ in range(2):  # by the states, then by the readings
+        ran = chilled("rollup", *RANGE, "--json", now=DAY_AFTER)
+        told = ran.policy("ticks")
+        assert (ran.code, told["hourly"]["written"], told["daily"]["written"]) == (0, 0, 0), ran
+        while chilled("thaw", *RANGE).code:
+            pass
+    assert chilled("verify", "-p", "ticks").code == 0
+
+
+@pytest.mark.proof
+def test_states_lie_encrypted_in_each_copy_and_go_with_their_commit(chilled: Chilled) -> None:
+    (chilled.place.folder / "b").mkdir()
+    copy = f'[[store.copies]]\nname = "b"\nurl = "{(chilled.place.folder / "b").as_uri()}"\n'
+    key = f'encryption_key = "{"k" * 32}"\n'
+    chilled.freeze(more=key + copy)
+    (states,) = (chilled.place.folder / "b").rglob("*.states.parquet")
+    assert states.read_bytes().startswith(b"PARE")
+    chilled.delete_states()
+    database = chilled.place.database
+    for path in (chilled.place.folder / "b").rglob("data/**/*.parquet"):
+        path.unlink()  # what is cold is read from a copy first
+    database.ticks.insert_one({"symbol": "MDB", "d": START, "p": {"5": 99.0}})
+    ran = chilled("run", "--json", "-p", "ticks", now=DAY_AFTER)
+    assert database.ticks.count_documents({}) == 0, ran
+    (first,) = database.ticks_hourly.find({"start": START})
+    assert first["count"] == 60 * 60 + 1
+    while chilled("thaw", *RANGE).code:
+        pass
+    assert chilled("repair", "--json").code == 0
+    assert chilled("verify", "-p", "ticks").code == 0
+    erase = ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "asked for", "--confirm", "ticks")
+    assert chilled(*erase, now=DAY_AFTER).code == 0
+    assert list((chilled.place.folder / "b").rglob("*.parquet")) == []
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("what", ["a bucket that came back", "other percentiles", "one of a time counts"])
+def test_a_late_reading_waits_for_a_thaw_where_states_do_not_tell(chilled: Chilled, what: str) -> None:
+    database = chilled.place.database
+    came_back = database.ticks.find_one({"d": START + timedelta(minutes=1)})
+    assert came_back is not None
+    policies = POLICIES.replace('slot = "second"', 'slot = "second"\nduplicates = "last"')
+    chilled.freeze(policies if what == "one of a time counts" else POLICIES)
     before = list(database.ticks_hourly.find())
+    if what == "a bucket that came back":
+        database.ticks.insert_one(came_back)
+    elif what == "other percentiles":
+        policies = POLICIES.replace('daily = "ticks_daily"', 'daily = "ticks_daily"\npercentiles = [50]')
+        chilled.write_config(GLACIER, policies)
     database.ticks.insert_one({"symbol": "MDB", "d": START, "p": {"5": 99.0}})
     ran = chilled("run", "--json", now=DAY_AFTER)
     assert ran.code == 3, ran
     (left,) = ran.policy("ticks")["rollup"]["unreadable"]
     assert "bucketwise thaw -p ticks --since 2018-06-30 --until 2018-07-01" in left["reason"]
-    assert database.ticks.count_documents({}) == 1
+    assert database.ticks.count_documents({}) == 1 + (what == "a bucket that came back")
     assert list(database.ticks_hourly.find()) == before
     while chilled("thaw", *RANGE).code:
         pass
@@ -95,7 +150,7 @@ def test_a_late_reading_into_a_cold_window_waits_for_a_thaw(chilled: Chilled) ->
     assert ran.code == 0, ran
     assert database.ticks.count_documents({}) == 0
     (first,) = database.ticks_hourly.find({"start": START})
-    assert first["count"] == 60 * 60 + 1
+    assert first["count"] == 60 * 60 + (what != "one of a time counts")
 
 
 @pytest.mark.proof
