@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from bucketwise.archivers.classes.schedule import Place, places_of
 from bucketwise.archivers.context import ArchiveContext
@@ -61,17 +63,44 @@ def thaw(context: ArchiveContext, options: ThawOptions) -> ThawReport:
 
     It needs no lease. Where a run replaces a commit meanwhile, a part is missing; then it looks again, and
     finds what took its place."""
+    asked = set[str]()
     for left in reversed(range(_TRIES)):
         try:
-            return _look(context, options) if context.has_parts else ThawReport()
+            return _look(context, options, asked) if context.has_parts else ThawReport()
         except DamagedError:
             if not left:
                 raise
     raise AssertionError("unreachable")
 
 
-def _look(context: ArchiveContext, options: ThawOptions) -> ThawReport:
-    report = ThawReport()
+class _Request(NamedTuple):
+    """A part to ask a store for, and how it lies there."""
+
+    part: Part
+    place: Place
+    found: Standing
+
+    def check(self, tier: Tier) -> None:
+        """Raises UsageError where the class does not know the tier."""
+        known = THAW_HOURS.get(self.found.storage_class, {})
+        if tier not in known:
+            raise UsageError(
+                f"--tier {tier}: class {self.found.storage_class} has no such tier: "
+                f"write {' or '.join(known)}"
+            )
+
+    def send(self, options: ThawOptions) -> None:
+        """Asks for the part. Raises DamagedError where it is missing by now."""
+        assert isinstance(self.place.store, ClassedStore)
+        days = None if self.found.storage_class in FOR_GOOD else options.days
+        with damage_at(f"{self.place.store.url}/{self.part.key}"):
+            self.place.store.thaw(self.part.key, days, options.tier)
+
+
+def _look(context: ArchiveContext, options: ThawOptions, asked: set[str]) -> ThawReport:
+    """Looks at all parts, then asks for those that are cold. `asked`: the keys of those that this call has
+    asked for."""
+    report, requests = ThawReport(), list[_Request]()
     places = list(places_of(context))
     within = options.within
     touching = context.offline().manifests(within.start_ms, within.end_ms)
@@ -81,16 +110,31 @@ def _look(context: ArchiveContext, options: ThawOptions) -> ThawReport:
         before = report.ready
         for part in manifest.parts:
             context.check()
-            try:
-                _thaw(part, places, options, report)
-            except DamagedError:
-                if not options.skip_damaged:
-                    raise
+            with _skipping(options):
+                requests += _to_ask(part, places, report, asked)
         context.progress("parts that can be read", report.ready - before, number / len(manifests))
+    for it in requests:
+        it.check(options.tier)
+    for it in requests:
+        context.check()
+        with _skipping(options):
+            it.send(options)
+            asked.add(it.part.key)
+            report.asked += 1
     if report.asked or report.waiting:
         hours = max(THAW_HOURS[it].get(options.tier, 0) for it in report.classes)
         report.ready_at = later(context.now, timedelta(hours=hours))
     return report
+
+
+@contextmanager
+def _skipping(options: ThawOptions) -> Iterator[None]:
+    """Passes over a part that is missing, where that is asked for."""
+    try:
+        yield
+    except DamagedError:
+        if not options.skip_damaged:
+            raise
 
 
 def _readable(part: Part, places: list[Place]) -> tuple[Place, Standing, bool]:
@@ -115,7 +159,8 @@ def _standing(place: Place, part: Part) -> Standing | None:
     return None if place.store.head(part.key) is None else _AT_HAND
 
 
-def _thaw(part: Part, places: list[Place], options: ThawOptions, report: ThawReport) -> None:
+def _to_ask(part: Part, places: list[Place], report: ThawReport, asked: set[str]) -> Iterator[_Request]:
+    """Counts a part, and yields the request for it where it has to be asked for."""
     place, found, is_readable = _readable(part, places)
     report.parts += 1
     if found.storage_class in THAW_HOURS:
@@ -123,20 +168,9 @@ def _thaw(part: Part, places: list[Place], options: ThawOptions, report: ThawRep
         report.bytes += part.bytes
     if is_readable:
         report.ready += 1
-        return
-    if found.is_thawing:
+    elif part.key in asked:
+        report.asked += 1
+    elif found.is_thawing:
         report.waiting += 1
     else:
-        _ask(part, place, found, options)
-        report.asked += 1
-
-
-def _ask(part: Part, place: Place, found: Standing, options: ThawOptions) -> None:
-    known = THAW_HOURS.get(found.storage_class, {})
-    if options.tier not in known:
-        raise UsageError(
-            f"--tier {options.tier}: class {found.storage_class} has no such tier: write {' or '.join(known)}"
-        )
-    assert isinstance(place.store, ClassedStore)
-    days = None if found.storage_class in FOR_GOOD else options.days
-    place.store.thaw(part.key, days, options.tier)
+        yield _Request(part, place, found)

@@ -89,10 +89,8 @@ def states_of(policy: Policy, buckets: BucketSet) -> SectionStates | None:
     found = list(_states(policy, decoded.columns))
     if len(found) > max(FEW_STATES, len(decoded.columns.time) // LEAST_READINGS):
         return None
-    summaries = b"".join(
-        documents.of_cell(policy, *cell, state, local=local) for local, *cell, state in found
-    )
-    return SectionStates(_settings(policy), summaries)
+    cells = (documents.of_cell(policy, series, span, state, local=it) for it, series, span, state in found)
+    return SectionStates(_settings(policy), b"".join(cells))
 
 
 def _settings(policy: Policy) -> str:

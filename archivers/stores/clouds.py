@@ -83,7 +83,8 @@ class Failure(Exception):
         super().__init__(str(error))
         text, _, details = str(error).partition("\n\nDebug source:")
         self.error = error
-        self.had_effect = False  # whether this attempt, or one before it, may have had one
+        # Whether this attempt, or one before it, may have had an effect, and whether it still may.
+        self.had_effect = self.may_still_happen = False
         status = re.search(r"(?:status code|\(code): (\d{3})", text)
         self.status = int(status[1]) if status else None  # None: there was no answer
         self.code = _inside("Code", text)
@@ -107,8 +108,8 @@ class Failure(Exception):
         return refused or unsendable or self.is_of_credentials or self.is_unreachable
 
     @property
-    def may_still_happen(self) -> bool:
-        """Returns whether the server may still carry the request out: it was too slow to answer."""
+    def is_slow(self) -> bool:
+        """Returns whether the server may still carry this attempt out: it was too slow to answer."""
         return self._wire == "Timeout" or self.status == 504
 
     @property
@@ -293,7 +294,7 @@ class CloudStore(ServedStore):
         _process = _process or os.getpid()
         if _process != os.getpid():  # it would wait forever
             raise StoreError(operation, self.url, _FORKED)
-        had_effect = False
+        had_effect = may_still_happen = False
         for attempt in itertools.count(1):
             for _ in range(requests):
                 self.requests.count("head" if operation == "look at" else operation)
@@ -304,6 +305,7 @@ class CloudStore(ServedStore):
             except _FAILURES as error:
                 failure = Failure(error)
                 had_effect = failure.had_effect = had_effect or not failure.is_harmless
+                may_still_happen = failure.may_still_happen = may_still_happen or failure.is_slow
                 if attempt == self._attempts or not failure.is_transient:
                     raise failure from error
             time.sleep(random.random() * 2 ** (attempt - 1))

@@ -87,7 +87,11 @@ def direct(buckets: BucketSet, edges: Sequence[int], *, local: bool) -> dict[Any
 
 SPAN = to_ms(FIRST), to_ms(FIRST + timedelta(days=5))
 SHAPES: dict[str, tuple[Policy, bool, list[Sequence[int]]]] = {
-    "hours and days": (policy_of(), False, [step_edges(*SPAN, HOUR_MS), day_edges(*SPAN, ZoneInfo("UTC"))]),
+    "hours and days": (
+        policy_of(),
+        False,
+        [step_edges(*SPAN, HOUR_MS), day_edges(*SPAN, ZoneInfo("UTC")).tolist()],
+    ),
     "days in Kathmandu": (
         policy_of({"timezone": "Asia/Kathmandu"}),
         False,

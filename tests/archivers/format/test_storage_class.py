@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from bucketwise.archivers.classes.thawing import ThawOptions, thaw
 from bucketwise.archivers.context import Connections, LocalExecutor
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.stores import open_store
-from bucketwise.archivers.stores.base import Cold, StoreError
+from bucketwise.archivers.stores.base import Cold, Corrupt, StoreError
 from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS
+from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Retain, StorageClass
 from bucketwise.config.tables import Store, StoreCopy
 from bucketwise.jobs.check.classes import billed_longer
@@ -207,13 +209,61 @@ def test_verify_goes_on_past_cold_parts_of_which_the_server_tells_no_checksum(
     store: Any = open_store(moto_store).inner
     for part in manifest.parts:
         store.move(part.key, part.bytes, part.sha256, "GLACIER")
-    cycle.store.inner._client.meta.events.register(  # type: ignore[attr-defined]
-        "after-call.s3.HeadObject", lambda parsed, **_: parsed.pop("ChecksumSHA256", None)
-    )
+    without_checksums(cycle.store.inner)  # type: ignore[attr-defined]
     found = cycle.verify()
     assert (found.bad, [it.parts for it in found.cold]) == ([], [len(manifest.parts)])
     store.delete([it.buckets_file.key for it in manifest.sections])
     assert [it.code for it in cycle.verify().bad] == ["part-missing"] * len(manifest.sections)
+
+
+def without_checksums(store: Any) -> None:
+    """The server tells this client no SHA-256."""
+    store._client.meta.events.register(
+        "after-call.s3.HeadObject", lambda parsed, **_: parsed.pop("ChecksumSHA256", None)
+    )
+
+
+def test_what_a_killed_run_has_moved_is_found_there_without_a_checksum(moto_store: Store) -> None:
+    store: Any = open_store(moto_store).inner
+    without_checksums(store)
+    store.put_bytes("part", b"part")
+    told = 4, hashlib.sha256(b"part").hexdigest(), "GLACIER"
+    assert store.move("part", *told)
+    assert not store.move("part", *told)
+    with pytest.raises(Corrupt):
+        store.move("part", 5, *told[1:])
+
+
+def test_a_thaw_asks_for_all_parts_or_none_and_counts_what_it_asked_for_once(
+    database: Database[Document], moto_store: Store
+) -> None:
+    """One of the classes does not know the tier; a run replaces a commit between the looks of one thaw."""
+    cycle = Cycle(database, slots(), moto_store).load()
+    cycle.run()
+    (manifest,) = cycle.as_stored().manifests(FIRST_MS, LAST_MS)
+    store: Any = open_store(moto_store).inner
+    first, *others = manifest.parts
+    data = {others[-1].key: store.get_bytes(others[-1].key)}
+    for part in manifest.parts:
+        store.move(part.key, part.bytes, part.sha256, "GLACIER" if part == first else "DEEP_ARCHIVE")
+    with pytest.raises(UsageError, match="--tier expedited: class DEEP_ARCHIVE"):
+        thaw(cycle.context(), ThawOptions(EVER, 3, "expedited"))
+    assert not any(store.standing(it.key).is_readable for it in manifest.parts)
+    steps = count(1)
+
+    def check() -> None:
+        step = next(steps)
+        if step == 2 * len(manifest.parts):  # as it is about to ask for the last one
+            store.delete(data)
+        elif step == 2 * len(manifest.parts) + 1:  # it looks again
+            store.put_bytes(*data.popitem())
+
+    thaws_after(moto_store, 1)
+    try:
+        found = thaw(cycle.context(check=check), ThawOptions(EVER, 3))
+    finally:
+        thaws_after(moto_store, 0)
+    assert (found.asked, found.waiting, found.ready) == (len(others), 0, 1)
 
 
 @pytest.mark.proof

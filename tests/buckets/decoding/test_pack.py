@@ -7,7 +7,7 @@ import tracemalloc
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 from unittest.mock import patch
@@ -82,8 +82,8 @@ def test_gives_the_same_bytes_back(case: Case) -> None:
 @pytest.mark.parametrize("field", ["d", "_id.d"])
 def test_ids_are_told_without_the_rows_unless_these_carry_them(field: str) -> None:
     policy = make_policy(**{**READING.model_dump(exclude_unset=True), "time_field": field})
-    at = {"_id": 1, "s": "x", "d": datetime(2018, 6, 30), "p": 1.0}  # noqa: DTZ001
-    found = [{**at, "_id": {"d": at["d"] + timedelta(hours=n), "n": n}} for n in range(3)]
+    day = datetime(2018, 6, 30, tzinfo=UTC)
+    found = [{"_id": {"d": day + timedelta(hours=n), "n": n}, "s": "x", "d": day, "p": 1.0} for n in range(3)]
     batch = Batch.of(Docs.of([bson.encode(it) for it in found]))
     packed = pack(BucketSet(batch, policy))
     ids = ids_of(packed.groups, 3, len(packed.rows.values), batch.size)

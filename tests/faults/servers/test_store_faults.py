@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -33,7 +34,9 @@ from tests.faults.s3_proxy import (
     ConditionIgnored,
     HeldBack,
     Matches,
+    Pass,
     Refused,
+    Reply,
     ReplyLost,
     Request,
     RequestLost,
@@ -189,6 +192,29 @@ def test_a_put_that_may_still_land_has_an_unknown_outcome(
     assert (held := proxy.count(is_put)) > 0
     fault.release.set()
     assert all(fault.landed.acquire(timeout=300) for _ in range(held))
+    assert truth.get_bytes("k") == DATA
+
+
+@dataclass
+class HeldBackThenRefused(HeldBack):
+    """Refuses what comes after the first request, which lands late."""
+
+    def strike(self, request: Request, pass_on: Pass) -> Reply | None:
+        if self.struck > 1:
+            return Refused(self.on, status=503).strike(request, pass_on)
+        return super().strike(request, pass_on)
+
+
+@pytest.mark.parametrize("direct", ["google"], indirect=True)
+def test_a_put_of_which_the_first_try_may_still_land_has_an_unknown_outcome(
+    direct: Store, proxy: S3Proxy, truth: ObjectStore
+) -> None:
+    fault = proxy.fault = HeldBackThenRefused(is_put, None)
+    with pytest.raises(OutcomeUnknown, match="may come"):
+        through(direct, proxy.endpoint_url, timeout=1.5).put_bytes("k", DATA)
+    assert (keys(truth), proxy.count(is_put)) == ([], ATTEMPTS)
+    fault.release.set()
+    assert fault.landed.acquire(timeout=300)
     assert truth.get_bytes("k") == DATA
 
 
