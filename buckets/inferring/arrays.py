@@ -70,7 +70,7 @@ def _proposals(
         start, end = bounds_of(owners, time, evidence, proposal.notes)
         put_bounds(start, end, proposal)
         yield _rest(values, start or time, time.values if start is None else None, evidence, proposal)
-    elif found := elapsed_in(inner, owners, evidence):
+    elif (found := elapsed_in(inner, owners, evidence)) and found.ways:
         found.put(proposal)
         yield _rest(values, found.start, None, evidence, proposal)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from bucketwise.buckets.inferring.fields import as_float, hints, is_whole, words_of
+from bucketwise.buckets.inferring.fields import as_float, counted_from, hints, is_whole, words_of
 from bucketwise.buckets.inferring.parts import units_within
 from bucketwise.buckets.inferring.proposal import Alternative, Evidence, Proposal
 from bucketwise.buckets.inferring.times import Time
@@ -26,7 +27,8 @@ _NAMED = words_of(
 
 @dataclass(frozen=True)
 class Elapsed:
-    """Fields whose numbers count from `start`, a bucket's own time, with the units that fit."""
+    """Fields whose numbers count from `start`, a bucket's own time, with the units that fit; none where they
+    only number the samples."""
 
     start: Time
     used: list[str]
@@ -63,20 +65,37 @@ def elapsed_in(
         units = [f"+{it}" for it in within.values()]
         why = f"they grow together, as {' and '.join(_NAMES[it] for it in units)} do"
         return Elapsed(starts[0], list(within), [Alternative({"sample_time_unit": units}, why)])
-    rising = [path for path, held in fields.items() if _is_rising(held, owners)]
+    rising = [path for path, held in fields.items() if _is_rising(path, held, owners)]
     rising.sort(key=lambda it: not hints(it, _NAMED))
     if not rising:
         return None
-    return Elapsed(starts[0], rising[:1], _units(fields[rising[0]], owners, starts[0], evidence))
+    path, held, gaps = rising[0], fields[rising[0]], _gaps(starts[0], evidence)
+    ways = _units(held, owners, gaps)
+    return Elapsed(starts[0], [path], [] if _are_places(held, list(gaps.values()), ways) else ways)
 
 
 def _total(row: Sequence[Any], steps: Sequence[int]) -> int:
     return sum(int(as_float(it) * step) for it, step in zip(row, steps, strict=True))
 
 
-def _is_rising(held: Sequence[Any], owners: Sequence[int]) -> bool:
-    """Returns whether numbers count up from about zero in each document."""
-    return all(map(is_whole, held)) and min(held) >= 0 and _counts_up(held, owners)
+def _is_rising(path: str, held: Sequence[Any], owners: Sequence[int]) -> bool:
+    """Returns whether numbers count up from about zero in each document: fractions where they are called like
+    a time."""
+    is_told = all(map(is_whole, held)) or (
+        hints(path, _NAMED) and all(isinstance(it, int | float) and math.isfinite(it) for it in held)
+    )
+    return is_told and min(held) >= 0 and _counts_up(held, owners)
+
+
+def _are_places(held: Sequence[Any], gaps: Sequence[int], ways: Sequence[Alternative]) -> bool:
+    """Returns whether numbers only number the samples: they count one by one from 1, or from 0 as far as
+    fills the time to the next document in none of the units."""
+    first = counted_from(held)
+    if first not in (0, 1) or not gaps:
+        return False
+    width, rest = divmod(int(median(gaps)), int(max(held)) - first + 1)
+    is_unit = width in [_UNITS[it.keys["sample_time_unit"]] for it in ways]
+    return first == 1 or not (is_unit or rest or width % _UNITS["+s"])
 
 
 def _counts_up(rows: Sequence[Any], owners: Sequence[int]) -> bool:
@@ -95,10 +114,9 @@ def _counts_up(rows: Sequence[Any], owners: Sequence[int]) -> bool:
 _LEAST = 3
 
 
-def _units(held: Sequence[Any], owners: Sequence[int], start: Time, evidence: Evidence) -> list[Alternative]:
-    """Returns the units in which numbers may count, with what speaks for each."""
+def _units(held: Sequence[Any], owners: Sequence[int], gaps: Mapping[int, int]) -> list[Alternative]:
+    """Returns the units in which numbers may count, with what speaks for each. `gaps`: see `_gaps`."""
     reach = {unit: int(max(held) * ms) for unit, ms in _UNITS.items()}
-    gaps = _gaps(start, evidence)
     if not gaps:
         fitting = [it for it, ms in reach.items() if ms < _LONGEST]
         return [_way(it, reach[it], None) for it in fitting] or [_way("+ms", reach["+ms"], None)]
@@ -106,6 +124,8 @@ def _units(held: Sequence[Any], owners: Sequence[int], start: Time, evidence: Ev
     filled = median([lasts[it] / gap for it, gap in gaps.items() if lasts.get(it)] or [0])
     fitting = [it for it, ms in _UNITS.items() if filled * ms <= _OVER]
     reaching = [it for it in fitting if _REACH * filled * _UNITS[it] >= 1]
+    if reaching and "+s" in fitting and not all(map(is_whole, held)):  # mostly, fractions are of seconds
+        reaching = [it for it in fitting if it in (*reaching, "+s")]
     gap = sorted(gaps.values())[len(gaps) // 4]
     return [_way(it, reach[it], gap) for it in reaching or fitting or ["+ms"]]
 

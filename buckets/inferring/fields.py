@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import bson
@@ -179,6 +179,15 @@ def is_text(value: Any) -> bool:
 def is_whole(value: Any) -> bool:
     """Returns whether a value is a whole number."""
     return is_number(value) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
+def counted_from(values: Sequence[Any]) -> int | None:
+    """Returns the number from which on values count one by one, time and again, as places do; None where they
+    don't."""
+    if not values or not all(map(is_whole, values)):
+        return None
+    begins = {values[0], *(after for before, after in pairwise(values) if after != before + 1)}
+    return int(values[0]) if len(begins) == 1 and max(values) > values[0] else None
 
 
 def has_slots(value: Any) -> bool:

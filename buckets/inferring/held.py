@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from bucketwise.buckets.inferring.fields import CLOCK, Fields, has_slots, is_number, non_null
+from bucketwise.buckets.inferring.fields import CLOCK, Fields, counted_from, has_slots, is_number, non_null
 from bucketwise.buckets.inferring.texts import is_time_of_day
 from bucketwise.buckets.inferring.widths import DAY, HOUR, MINUTE, SECOND, Places, Width
 from bucketwise.buckets.inferring.written import written_in
@@ -125,7 +125,10 @@ class Held:
             return {}
         if not self.is_keyed and any(map(_is_out_of_place, inner.single.values())):
             return {}
-        return {f"{field}.*.{path}": it for path, it in inner.single.items() if self._are_values(it)}
+        columns = {path: it for path, it in inner.single.items() if self._are_values(it)}
+        counting = {path for path, it in columns.items() if counted_from(it) in (0, 1)}
+        names = columns.keys() - counting or columns
+        return {f"{field}.*.{path}": it for path, it in columns.items() if path in names}
 
     def _are_values(self, held: Sequence[Any]) -> bool:
         """Returns whether most of these are numbers, or all of them in another form."""

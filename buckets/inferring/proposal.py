@@ -12,6 +12,7 @@ from bson.binary import Binary
 from bson.objectid import ObjectId
 
 from bucketwise.buckets.fields.clocks import distinct
+from bucketwise.buckets.fields.times import PER_SECOND, as_date
 from bucketwise.buckets.inferring.fields import (
     NUMBERED,
     SERIES,
@@ -24,7 +25,7 @@ from bucketwise.buckets.inferring.fields import (
     non_null,
     quoted,
 )
-from bucketwise.buckets.inferring.times import Time, times_in, times_of_ids
+from bucketwise.buckets.inferring.times import Time, is_day_of, times_in, times_of_ids
 from bucketwise.buckets.inferring.values import Columns, offset_field, tables, zone_fields
 from bucketwise.buckets.inferring.written import unknown_words, written_in
 
@@ -155,6 +156,10 @@ _SOME = 0.2
 _MOST_STATES = 10
 #: What a document that lacks its series is read as.
 _UNKNOWN = "unknown"
+
+
+#: Numbers that are times of other years may count from another instant than 1970, or in another unit.
+_USUAL_YEARS = set(range(2005, 2041))
 
 
 @dataclass(frozen=True)
@@ -324,6 +329,12 @@ def choose_time(time: Time, evidence: Evidence, proposal: Proposal) -> None:
         return
     proposal.alternatives = form_ways(time)
     choose_zones(time, evidence, proposal)
+    years = {as_date(it).year for it in non_null(time.values)} if time.form.unit in PER_SECOND else set()
+    if years - _USUAL_YEARS:
+        read = (
+            f"As numbers of {time.form.unit} since 1970 these are of the years {min(years)} to {max(years)}"
+        )
+        proposal.notes.add_question("time_field", f"{read}. Is that right?")
     ask_of_other_times(time, evidence.times, proposal.notes, "time_field")
 
 
@@ -361,8 +372,9 @@ def choose_zones(time: Time, evidence: Evidence, proposal: Proposal) -> None:
 
 def ask_of_other_times(chosen: Time, times: Sequence[Time], notes: Notes, key: str) -> None:
     """Asks whether another field of times is meant."""
-    rivals = [it.path for it in times if it.path != chosen.path and it.rank >= chosen.rank]
-    others = [it.path for it in times if it.path != chosen.path and it.rank < chosen.rank]
+    times = [it for it in times if it.path != chosen.path and not is_day_of(it, chosen)]
+    rivals = [it.path for it in times if it.rank >= chosen.rank]
+    others = [it.path for it in times if it.rank < chosen.rank]
     if rivals:
         notes.add_question(
             key, f"{listed(rivals)} may be the time of a reading just as well. Which one is it?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from bucketwise.buckets.inferring.fields import is_number, is_text
+from bucketwise.buckets.inferring.fields import BOOKKEEPING, hints, is_number, is_text
 from bucketwise.buckets.inferring.proposal import (
     NEARLY_ALL,
     Evidence,
@@ -19,7 +19,7 @@ from bucketwise.buckets.inferring.proposal import (
 from bucketwise.buckets.inferring.states import choose_states
 from bucketwise.buckets.inferring.texts import is_time_of_day
 from bucketwise.buckets.inferring.things import ask_of_things
-from bucketwise.buckets.inferring.times import times_in
+from bucketwise.buckets.inferring.times import is_day_of, times_in
 from bucketwise.buckets.inferring.unread import unread
 from bucketwise.buckets.inferring.values import numeric
 from bucketwise.config.checks.names import field_fault
@@ -38,7 +38,8 @@ def propose(evidence: Evidence) -> Iterator[Proposal]:
     times = evidence.times
     if not times:
         return
-    time = times[0]
+    finer = [it for it in times if is_day_of(times[0], it) and not hints(it.path, BOOKKEEPING)]
+    time = (finer or times)[0]
     for attributes in (None, *_attribute_arrays(evidence)):
         proposal = Proposal({"model": "reading"}, "one reading each")
         choose_time(time, evidence, proposal)

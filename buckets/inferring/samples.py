@@ -93,9 +93,16 @@ def _proposals(path: str, samples: _Samples, evidence: Evidence) -> Iterator[Pro
         proposal.keys["samples_as"] = "pairs"
     if samples.time is None:
         found = _elapsed(samples, evidence, proposal)
+        if found is not None and not found.ways:  # slots have places
+            return
         if found is None:  # seconds that count from any instant, if a field is called like a time
             times = times_in(_timed(samples.fields, samples.is_pairs), by_name=True)
             samples = samples._replace(time=times[0] if times else None)
+            if times and evidence.times:
+                proposal.refusal = (
+                    f"{quoted(times[0].path)} of samples tells no times since 1970, and does not count up "
+                    "from the start of its document"
+                )
         else:
             at = found.times([samples.fields.single[it] for it in found.used], samples.owners)
             yield _rest(path, samples, (found.start, found.used, at), evidence, proposal)

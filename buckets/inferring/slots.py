@@ -24,6 +24,7 @@ from bucketwise.buckets.inferring.proposal import (
     names_of,
 )
 from bucketwise.buckets.inferring.times import Time
+from bucketwise.buckets.inferring.unread import unread
 from bucketwise.buckets.inferring.values import usable
 from bucketwise.buckets.inferring.widths import (
     DAY,
@@ -222,7 +223,7 @@ def _proposal(fields: Mapping[str, Held], kinds: Sequence[_Kind], time: Time, ev
     for name, held in fields.items():
         alike.setdefault(held.sizes.most_common(1)[0][0], []).append(name)
     what = "; ".join(f"{size:,} slots under {listed(named)}" for size, named in alike.items())
-    proposal = Proposal({"model": "slots"}, what)
+    proposal = Proposal({"model": "slots"}, what, refusal=unread(time, (), (), evidence))
     notes = proposal.notes
     choose_time(time, evidence, proposal)
     forms, clocks = proposal.alternatives, proposal.clocks

@@ -41,7 +41,7 @@ class TextForm(NamedTuple):
             return int(text) // per if per else int(text) * 1000
         try:
             found = datetime.strptime(text, self.format)  # noqa: DTZ007 - it may tell no zone
-        except ValueError:
+        except (ValueError, re.error):  # an error of its pattern: one part comes twice
             return None
         return as_ms(found if found.tzinfo else found.replace(tzinfo=UTC)) if found.year in _YEARS else None
 
@@ -94,13 +94,18 @@ def _possible(text: str) -> Iterator[TextForm]:
     pieces = _PIECES.findall(text)
     for order in _orders(pieces):
         yield TextForm(_format(pieces, f"{order}HMSf"))
-    for start, letters in _COMPACT.items():
-        if pieces and pieces[0].isdigit() and len(pieces[0]) == start:
-            yield TextForm(letters + _format(pieces[1:], "HMSf"))
+    for letters in _COMPACT.get(len(pieces[0]), ()) if pieces and pieces[0].isdigit() else ():
+        yield TextForm(letters + _format(pieces[1:], "HMSf"))
 
 
 #: Runs of digits that are a date, or a date and a time of day, by their length.
-_COMPACT = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_COMPACT = {
+    6: ("%y%m%d",),
+    8: ("%Y%m%d",),
+    10: ("%y%m%d%H%M", "%Y%m%d%H"),
+    12: ("%Y%m%d%H%M", "%y%m%d%H%M%S"),
+    14: ("%Y%m%d%H%M%S",),
+}
 
 
 def _orders(pieces: list[str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +15,7 @@ from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
 from bucketwise.buckets.fields.isoforms import iso_ms
-from bucketwise.buckets.fields.times import PER_SECOND, as_ms
+from bucketwise.buckets.fields.times import DAY_MS, PER_SECOND, as_ms
 from bucketwise.buckets.inferring.fields import (
     BOOKKEEPING,
     SERIES,
@@ -48,6 +49,9 @@ _LEAST_IDS = 3
 #: Names of days, and of times of day, in some languages.
 _DAYS = words_of("datum fecha jour giorno data dia tag dt yyyymmdd ymd")
 _CLOCKS = words_of("time tm clock hhmm hhmmss uhrzeit zeit heure hora ora tijd")
+#: Names of texts alone that are a time of day: numbers called so are measured.
+_SHORT_CLOCKS = words_of("t h hm hms")
+_SIX_DIGITS, _SHORT_YEAR = re.compile("[0-9]{6}"), TextForm("%y%m%d%H%M")
 #: Forms that are told by the type or the text of a value, and not by its size.
 _SURE = ("date", "iso", "timestamp")
 
@@ -94,7 +98,7 @@ class Time:
     def is_day(self) -> bool:
         """Returns whether it is text that tells days, and no time of day."""
         is_text_form = self.form.format is not None or self.form.unit == "iso"
-        return is_text_form and all(it % 86_400_000 == 0 for it in non_null(self.values))
+        return is_text_form and all(it % DAY_MS == 0 for it in non_null(self.values))
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -124,7 +128,28 @@ def times_in(
     alone = [it for it in found if it.path not in parts and not (has_clock and it.is_day)]
     found = [*joined, *alone]
     sure = [it for it in found if it.is_sure]
+    sure += [it for it in found if it not in sure and any(is_day_of(day, it) for day in sure)]
     return sorted(sure or found, key=lambda it: it.rank, reverse=True)
+
+
+#: A day may begin at midnight of another clock than that of the times in it.
+_DAY_AT_MOST = 27 * 3_600_000
+
+
+def is_of(time: Time, step: int) -> bool:
+    """Returns whether a time tells days or hours alone: all lie whole steps of milliseconds apart, days by a
+    clock that may change."""
+    values = non_null(time.values)
+    leeway = 3_600_000 if step == DAY_MS else 0
+    return all(abs((it - values[0] + step // 2) % step - step // 2) <= leeway for it in values)
+
+
+def is_day_of(day: Time, time: Time) -> bool:
+    """Returns whether one time tells the day of the other, and nothing more."""
+    pairs = [pair for pair in zip(day.values, time.values, strict=True) if None not in pair]
+    within = sum(a is not None and b is not None and 0 <= b - a < _DAY_AT_MOST for a, b in pairs)
+    is_all = within >= _NEARLY_ALL * len(day.values) > 0
+    return is_all and day.path != time.path and is_of(day, DAY_MS) and not is_of(time, DAY_MS)
 
 
 def _time(path: str, forms: list[Form], values: Sequence[Any], is_indexed: bool) -> Time:
@@ -156,21 +181,25 @@ def _joined(fields: dict[str, list[Any]], found: Sequence[Time], indexed: Sequen
     """Yields times of several fields: a day as text with the time of day beside it, or their parts as
     numbers."""
     days = [it for it in found if it.is_local and it.is_day]
-    clocks = [path for path, it in fields.items() if _is_clock(path, [str(held) for held in non_null(it)])]
+    clocks = [path for path, it in fields.items() if _is_clock(path, non_null(it))]
     parts = parts_in(fields)
     for day in days:
-        form = day.form.format or "%Y-%m-%d"
+        forms = [it.format or "%Y-%m-%d" for it in (day.form, *day.others)]
         if clocks:
             (text,) = [str(it) for it in non_null(fields[clocks[0]])][:1]
-            yield _of_several((day.path, clocks[0]), f"{form} {time_of_day_format(text)}", fields, indexed)
+            joined = [f"{it} {time_of_day_format(text)}" for it in forms]
+            yield _of_several((day.path, clocks[0]), joined, fields, indexed)
         elif parts.clock:
-            yield _of_several((day.path, *parts.clock), f"{form} {parts.clock_format}", fields, indexed)
+            joined = [f"{it} {parts.clock_format}" for it in forms]
+            yield _of_several((day.path, *parts.clock), joined, fields, indexed)
     if parts.day and not days:
-        yield _of_several((*parts.day, *parts.clock), parts.format, fields, indexed)
+        yield _of_several((*parts.day, *parts.clock), [parts.format], fields, indexed)
 
 
-def _is_clock(path: str, texts: Sequence[str]) -> bool:
-    return is_time_of_day(texts) or (hints(path, _CLOCKS) and is_bare_time_of_day(texts))
+def _is_clock(path: str, held: Sequence[Any]) -> bool:
+    texts = list(map(str, held))
+    names = _CLOCKS | _SHORT_CLOCKS if all(map(is_text, held)) else _CLOCKS
+    return is_time_of_day(texts) or (hints(path, names) and is_bare_time_of_day(texts))
 
 
 def _is_number_of_clock(path: str, values: Sequence[Any]) -> bool:
@@ -182,13 +211,14 @@ def _is_number_of_clock(path: str, values: Sequence[Any]) -> bool:
 
 
 def _of_several(
-    paths: tuple[str, ...], text: str, fields: dict[str, list[Any]], indexed: Sequence[str]
+    paths: tuple[str, ...], texts: Sequence[str], fields: dict[str, list[Any]], indexed: Sequence[str]
 ) -> Time:
-    form = TextForm(text)
+    form = TextForm(texts[0])
     columns = zip(*(fields[it] for it in paths), strict=True)
     values = [None if None in row else form.ms(" ".join(map(_as_text, row))) for row in columns]
-    rank = _rank(paths[0], Form(None, text), paths[0] in indexed)
-    return Time(paths[0], Form(None, text), values, (*rank, True), is_local=True, paths=paths)
+    first, *others = (Form(None, it) for it in texts)
+    rank = (*_rank(paths[0], first, paths[0] in indexed), True)
+    return Time(paths[0], first, values, rank, is_local=True, others=tuple(others), paths=paths)
 
 
 def _as_text(value: Any) -> str:
@@ -237,6 +267,8 @@ def _forms(values: Sequence[Any], path: str) -> list[Form]:
             return [Form(unit)]
         return [Form(None, it) for it in _dates_of_digits(numbers, path)]
     texts = [it for it in held if is_text(it)]
+    if all(map(_SIX_DIGITS.fullmatch, texts)) and not hints(path, TIME | _DAYS):
+        return []
     if dates + sum(iso_ms(it) is not None for it in texts) >= enough:
         return [Form("iso")]
     return [_text_form(it) for it in forms_of(texts)] if len(texts) >= enough else []
@@ -248,7 +280,7 @@ def _dates_of_digits(numbers: Sequence[Any], path: str) -> list[str]:
     if not numbers or not all(map(is_whole, numbers)):
         return []
     texts = [_as_text(it) for it in numbers]
-    found = [it.format for it in forms_of(texts) if it.format != "%s"]
+    found = [it.format for it in forms_of(texts) if it.format.startswith("%Y")]
     return found if len(texts[0]) in (12, 14) or (len(texts[0]) == 8 and hints(path, TIME | _DAYS)) else []
 
 
@@ -259,6 +291,8 @@ def _text_form(form: TextForm) -> Form:
 
 def _counted(numbers: list[Any], path: str) -> TimeUnit | None:
     floats = [as_float(it) for it in numbers]
+    if numbers and all(is_whole(it) and _SHORT_YEAR.ms(_as_text(it)) is not None for it in numbers):
+        return None  # 2506030915: in 2049 as seconds
     for unit, per in PER_SECOND.items():
         plausible = sum(_EARLIEST * per <= it <= _LATEST * per for it in floats)
         if plausible >= _NEARLY_ALL * len(floats) and (hints(path, TIME) or all(map(is_whole, numbers))):

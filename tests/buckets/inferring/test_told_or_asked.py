@@ -86,6 +86,45 @@ REFUSED: dict[str, tuple[list[Document], str]] = {
         of_both(HALVES, lambda at: {"d": f"{at:%Y-%m-%d}", "p": at.hour * 2 + at.minute // 30 + 1}),
         '"p" seems to tell where in the day of "d"',
     ),
+    "an hour and a minute": (
+        of_both(TIMES, lambda at: {"h": at.replace(minute=0), "m": at.minute}),
+        '"m" seems to tell where in the hour of "h"',
+    ),
+    "an array of the parts of a date": (
+        of_both(TIMES, lambda at: {"time": [at.year, at.month, at.day, at.hour, at.minute]}),
+        '"time" seems to tell times',
+    ),
+    "a date as JSON has it": (
+        of_both(TIMES, lambda at: {"ts": {"$date": int(at.timestamp()) * 1000}}),
+        '"$date" seems to tell times',
+    ),
+    "seconds as text with a fraction": (
+        of_both(TIMES, lambda at: {"ts": f"{at.timestamp():.3f}"}),
+        '"ts" seems to tell times',
+    ),
+    "hours since 1970": (
+        of_both(TIMES[::3], lambda at: {"x": int(at.timestamp()) // 3600}),
+        '"x" seems to tell times',
+    ),
+    "a field for each interval": (
+        [
+            {
+                "dev": dev,
+                "d": START + day * DAY,
+                "s": {f"{at:%H:%M}-{at + 30 * MINUTE:%H:%M}": 1.5 for at in HALVES[:48]},
+            }
+            for day in range(9)
+            for dev in ("a", "b")
+        ],
+        '"s.00:00-00:30" to "s.23:30-00:00" seem to be places',
+    ),
+    "samples whose seconds begin anywhere": (
+        [
+            {"d": START + day * DAY, "s": [{"t": (it * 37) % 60 / 4, "v": it / 7} for it in range(9)]}
+            for day in range(9)
+        ],
+        '"t" of samples tells no times since 1970',
+    ),
     "a field for each hour": (
         [
             {"dev": dev, "d": START + day * DAY, **{f"h{it:02}": it / 4 + day for it in range(24)}}
@@ -226,3 +265,61 @@ def test_the_last_slot_of_all_documents_tells_how_many_there_are(lasts: tuple[in
     assert found.policy is not None
     told = found.policy.model_dump(include={"slot", "span", "first_slot", "sparse_ok"}, exclude_unset=True)
     assert (told, found.asked) == ({"slot": width, "span": "day"}, False)
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        (lambda at: {"date": _midnight(at), "ts": f"{at:%Y-%m-%dT%H:%M:%SZ}"}, "ts"),
+        (lambda at: {"day": _midnight(at), "taken": at}, "taken"),
+        (lambda at: {"date": _midnight(at) - 2 * HOUR, "x": int(at.timestamp())}, "x"),
+        (lambda at: {"at": at, "created": _midnight(at)}, "at"),
+    ],
+)
+def test_a_day_is_no_time_where_another_field_tells_more(
+    more: Callable[[datetime], Document], field: str
+) -> None:
+    found = inferred(of_both(TIMES, more))
+    assert found.policy is not None
+    assert (found.policy.time_field, found.asked) == (field, False)
+
+
+@pytest.mark.parametrize(
+    ("form", "formats"),
+    [("%y%m%d%H%M", {"%y%m%d%H%M", "%s"}), ("%d/%m/%Y", {"%d/%m/%Y %I:%M %p", "%m/%d/%Y %I:%M %p"})],
+)
+def test_all_forms_that_texts_may_have_are_shown(form: str, formats: set[str]) -> None:
+    times = [START.replace(day=3 + it % 5, hour=it, minute=20) for it in range(9, 15)]
+    clock = {"time": "%I:%M %p"} if "I" in max(formats) + min(formats) else {}
+    documents = of_both(
+        times, lambda at: {"date": f"{at:{form}}", **{key: f"{at:{it}}" for key, it in clock.items()}}
+    )
+    assert {it.policy.model_dump()["time_format"] for it in inferred(documents).ways} == formats
+
+
+def test_numbers_that_are_times_of_unusual_years_are_asked_about() -> None:
+    found = inferred(
+        of_both(TIMES, lambda at: {"ts": int((at - datetime(2000, 1, 1, tzinfo=UTC)).total_seconds())})
+    )
+    assert "of the years 1995 to 1995. Is that right?" in found.notes.questions["time_field"][0]
+
+
+def _sampled(place: Callable[[int], Document], count: int) -> list[Document]:
+    return [
+        {"dev": dev, "d": START + day * DAY, "s": [{**place(it), "v": it * day / 7} for it in range(count)]}
+        for day in range(8)
+        for dev in ("a", "b")
+    ]
+
+
+@pytest.mark.parametrize(("first", "count", "width"), [(0, 96, "15m"), (1, 48, "30m"), (1, 24, None)])
+def test_numbers_of_samples_are_places(first: int, count: int, width: str | None) -> None:
+    found = inferred(_sampled(lambda it: {"hour": it + first}, count))
+    assert found.policy is not None
+    told = found.policy.model_dump(exclude_unset=True)
+    assert (told["model"], told.get("slot"), told["value_fields"]) == ("slots", width, ("s.*.v",))
+
+
+def test_fractions_count_seconds_or_what_fills_the_time() -> None:
+    found = inferred(_sampled(lambda it: {"t": it / 4}, 4_000))
+    assert [it.policy.model_dump()["sample_time_unit"] for it in found.ways] == ["+m", "+s"]
