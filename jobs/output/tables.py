@@ -137,8 +137,9 @@ def fit_lines(results: Iterable[Result], *, is_full: bool = False) -> list[Rende
 
 def _is_odd(fit: Body) -> bool:
     """Returns whether some buckets do not fit, or values are not finite numbers."""
-    is_short = fit["buckets"] < fit["sampled"] or any(it < 1 for it in fit["finite"].values())
-    return is_short or not fit["readings"]
+    if not fit["readings"] or fit["buckets"] < fit["sampled"]:
+        return True
+    return any(share < 1 for share in fit["finite"].values())
 
 
 def _fit(fit: Body) -> str:
