@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.columns import Series
-from bucketwise.buckets.fields.clocks import clock_of, with_midnights
+from bucketwise.buckets.fields.clocks import clock_of, distinct, with_midnights
 from bucketwise.buckets.fields.times import DAY_MS, NO_TIME
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.reading import AsRead, Doubt
@@ -253,6 +253,7 @@ def _doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
     yield from _format_doubts(read, now_ms)
     yield from _first_slot_doubts(read)
     yield from _zone_doubts(read)
+    yield from _text_zone_doubts(read)
     yield from _change_doubts(read)
     if not read.policy.sparse_ok:
         found = (overlap(read), spacing(read), unit_doubt(read))
@@ -367,6 +368,40 @@ def _zone_doubts(read: AsRead) -> Iterator[Doubt]:
             "on which clocks change are read wrong"
         )
         yield Doubt("zone-unlikely", reason, f'Correct timezone, such as timezone = "{zones[0]}"')
+
+
+def _text_zone_doubts(read: AsRead) -> Iterator[Doubt]:
+    """Yields a zone in which days that are told by text have as many slots as their documents, where some
+    have more or fewer than days of the policy's zone: clocks there were changed."""
+    model = model_of(read.policy)
+    is_elapsed = getattr(read.policy, "slot_time", None) == "elapsed" and model.levels
+    if not (is_elapsed and model.keeps_days and model.own_form.has_texts):
+        return
+    full = _full_days(read)
+    if full == len(read.batch):
+        return
+    shown = clock_of(read.policy.timezone).shown(read.starts[read.starts != NO_TIME])
+    for zone in (name for name, changes in distinct(shown.tolist()).items() if changes):
+        way = read.under(timezone=zone)
+        if not _loses(read, way) and _full_days(way) > full:
+            reason = (
+                f'timezone = "{read.policy.timezone}": some days have an hour more or less than there, as on '
+                f"days when clocks are changed in {zone}"
+            )
+            yield Doubt("zone-unlikely", reason, f'Correct timezone, such as timezone = "{zone}"')
+            return
+
+
+def _full_days(read: AsRead) -> int:
+    """Returns how many documents end with the last slot of their own day; 0 where many don't, or one of a day
+    with an hour more or less."""
+    model, decoded = model_of(read.policy), read.decoded
+    width, filled = model.levels[-1].length, decoded.columns.filled
+    starts = read.starts[decoded.units[filled]]
+    ends = np.array([model.end_of(it) for it in starts.tolist()], dtype=np.int64)
+    is_full, is_changed = decoded.last[filled] == ends - width, (ends - starts) % DAY_MS != 0
+    is_sure = len(ends) >= _ALIKE and is_full.mean() >= _MOST and is_full[is_changed].all()
+    return int(is_full.sum()) if is_sure else 0
 
 
 def _at_midnight(starts: NDArray[np.int64], zone: str) -> float:

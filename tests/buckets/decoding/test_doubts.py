@@ -61,6 +61,11 @@ def days(zone: str, count: int, start: datetime, slots_on: Callable[[int], int])
     return found
 
 
+def in_words(documents: list[Document], zone: str) -> list[Document]:
+    """The same, with the local day as text."""
+    return [{**it, "d": it["d"].astimezone(ZoneInfo(zone)).strftime("%d.%m.%Y")} for it in documents]
+
+
 def texts(count: int, step: timedelta, form: str, start: datetime = START) -> list[Document]:
     return [{"d": (start + i * step).strftime(form), "v": 1.5} for i in range(count)]
 
@@ -70,7 +75,7 @@ def samples(count: int, apart: timedelta, times: list[int]) -> list[Document]:
 
 
 MINUTE_DOCS = slots(30, timedelta(minutes=1), range(60))
-AUTUMN = datetime(2025, 10, 15)  # noqa: DTZ001  (of a local clock)
+AUTUMN, SPRING = datetime(2025, 10, 15), datetime(2025, 3, 1)  # noqa: DTZ001  (of a local clock)
 #: What is read how; the right keys, wrong ones, and what is doubted.
 CASES: dict[str, tuple[list[Document], Document, Document, str]] = {
     "minutes as hours": (MINUTE_DOCS, {"slot": "second"}, {"slot": "minute"}, "slots-overlap"),
@@ -191,6 +196,24 @@ CASES: dict[str, tuple[list[Document], Document, Document, str]] = {
         {"slot": "hour", "timezone": "America/New_York"},
         "zone-unlikely",
     ),
+    "local days of text, one of 25 hours, as those of UTC": (
+        in_words(days("Europe/Berlin", 20, AUTUMN, lambda hours: 4 * hours), "Europe/Berlin"),
+        {"slot": "15m", "span": "day", "time_format": "%d.%m.%Y", "timezone": "Europe/Berlin"},
+        {"slot": "15m", "span": "day", "time_format": "%d.%m.%Y"},
+        "zone-unlikely",
+    ),
+    "local days of text, one of 23 hours, as those of UTC": (
+        in_words(days("Europe/Berlin", 40, SPRING, lambda hours: hours), "Europe/Berlin"),
+        {"slot": "hour", "time_format": "%d.%m.%Y", "timezone": "Europe/Berlin"},
+        {"slot": "hour", "time_format": "%d.%m.%Y"},
+        "zone-unlikely",
+    ),
+    "local days of text as those of another zone": (
+        in_words(days("America/New_York", 40, SPRING, lambda hours: hours), "America/New_York"),
+        {"slot": "hour", "time_format": "%d.%m.%Y", "timezone": "America/New_York"},
+        {"slot": "hour", "time_format": "%d.%m.%Y", "timezone": "Europe/Berlin"},
+        "zone-unlikely",
+    ),
     "hours of a clock as elapsed ones": (
         days("Europe/Berlin", 30, AUTUMN, lambda _: 24),
         {"slot": "hour", "timezone": "Europe/Berlin", "slot_time": "local"},
@@ -223,7 +246,7 @@ CASES: dict[str, tuple[list[Document], Document, Document, str]] = {
 def _policy(documents: list[Document], keys: Document) -> Document:
     if "s" in documents[0]:
         return {**SAMPLES, **keys}
-    return {**(READING if "time_format" in keys else SLOTS), **keys}
+    return {**(SLOTS if "slot" in keys else READING), **keys}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -283,6 +306,14 @@ def test_one_day_without_a_document_is_no_evidence() -> None:
 )
 def test_slots_that_are_left_free_at_the_end_may_be_right(documents: list[Document], keys: Document) -> None:
     assert doubted(documents, {**SLOTS, "span": "day", **keys}) is None
+
+
+@pytest.mark.parametrize("lacking", [1, 3])
+def test_text_days_that_lack_hours_on_other_days_are_of_no_zone(lacking: int) -> None:
+    documents = in_words(days("UTC", 30, SPRING, lambda hours: hours), "UTC")
+    for it in documents[12 : 12 + lacking]:
+        it["v"] = it["v"][:23]
+    assert doubted(documents, {**SLOTS, "slot": "hour", "time_format": "%d.%m.%Y"}) is None
 
 
 def test_equal_numbers_of_other_types_are_one_series() -> None:
