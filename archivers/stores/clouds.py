@@ -209,13 +209,14 @@ class CloudStore(ServedStore):
         check_bytes(data, sha256, f"{self.url}/{key}")
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
-        """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""
+        """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key: a
+        page of them at a time."""
         wanted, start = self._prefix + prefix, self._prefix + after if after else ""
-        found = self._ask("list", prefix, lambda: self._listed(wanted, start))
-        for it in sorted(found, key=lambda it: str(it["path"])):
-            # A folder that a console made is listed without the `/` at its end, and is not there without it.
-            if it["path"] > start and (it["size"] or self._told(it["path"]) is not None):
-                yield StoreObject(it["path"].removeprefix(self._prefix), it["size"], it["last_modified"])
+        for page in self._pages(prefix, wanted, start):
+            for it in sorted(page, key=lambda it: str(it["path"])):
+                # A folder that a console made is listed without the `/` at its end, and is not there so.
+                if it["size"] or self._told(it["path"]) is not None:
+                    yield StoreObject(it["path"].removeprefix(self._prefix), it["size"], it["last_modified"])
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects, many at once. Absent ones are no error."""
@@ -264,23 +265,43 @@ class CloudStore(ServedStore):
         requests = 1 if self._cloud.deletes_many else len(names)
         self._ask("delete", keys[0], lambda: obstore.delete(client, names), requests)
 
-    def _listed(self, wanted: str, start: str) -> Sequence[Any]:
-        """Returns the objects whose names begin with `wanted`. If a listing can begin at a name, it begins
-        near the first of them, and ends behind the last: names come in their order then."""
+    def _pages(self, prefix: str, wanted: str, start: str) -> Iterator[Sequence[Any]]:
+        """Yields pages of the objects whose names begin with `wanted` and come after `start`. A listing that
+        fails begins again behind the pages that it has given."""
+        opened, seen = list[Iterator[Sequence[Any]]](), ""
+
+        def turn() -> Sequence[Any] | None:
+            nonlocal seen
+            is_first = not opened
+            seen = "" if is_first else seen
+            try:
+                opened[:] = opened or [self._opened(wanted, start)]
+                page = next(opened[0], None)
+            except _FAILURES:
+                self.requests.count("list")
+                opened.clear()
+                raise
+            if is_first or page is not None:
+                self.requests.count("list")
+            return page
+
+        while (page := self._ask("list", prefix, turn, requests=0)) is not None:
+            names = [str(it["path"]) for it in page]
+            if names and min(names) <= seen:
+                what = f"the server lists {min(names)!r} after {seen!r}, and names have to be in order"
+                raise StoreError("list", f"{self.url}/{prefix}", what)
+            seen = max(names, default=seen)
+            yield [it for it in page if it["path"].startswith(wanted) and it["path"] > start]
+            start = max(start, seen)
+            if seen > wanted and not seen.startswith(wanted):
+                break
+
+    def _opened(self, wanted: str, start: str) -> Iterator[Sequence[Any]]:
+        """Returns the pages of a listing. If it can begin at a name, it begins near the first one wanted."""
         folder, _, rest = wanted.rpartition("/")
-        is_narrow = self._cloud.lists_from and bool(rest)
         offset = max(start, wanted[:-1] if rest else "").rstrip("./")  # no name that obstore would refuse
         begin = offset if offset and self._cloud.lists_from else None
-        pages = obstore.list(self._client, folder or None, offset=begin, chunk_size=self._cloud.page)
-        found: list[Any] = []
-        for number, page in enumerate(pages):
-            if number:
-                self.requests.count("list")
-            found += [it for it in page if it["path"].startswith(wanted)]
-            last = page[-1]["path"] if page else ""
-            if is_narrow and last > wanted and not last.startswith(wanted):
-                break
-        return found
+        return iter(obstore.list(self._client, folder or None, offset=begin, chunk_size=self._cloud.page))
 
     def _ask(self, operation: str, key: str, act: Callable[[], T], requests: int = 1) -> T:
         try:

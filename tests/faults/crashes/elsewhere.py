@@ -3,11 +3,11 @@ hold after a kill."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import timedelta
 
 from tests.conftest import s3_client
-from tests.faults.scene import NOW, Scene
+from tests.faults.scene import NOW, START, Scene
 from tests.faults.truth import Bucket, Folder, files_of
 
 COPY = '[[store.copies]]\nname = "b"\nurl = "file://FOLDER/b"\n'
@@ -83,23 +83,33 @@ def cold(scene: Scene) -> None:
     assert classes(scene) == {"GLACIER"}
 
 
+def late_and_cold(scene: Scene) -> None:
+    """One more came for windows whose parts are cold."""
+    cold(scene)
+    scene.insert(100, START + timedelta(minutes=30), 3)
+
+
 def classes(scene: Scene) -> set[str]:
     """The storage classes of parts."""
-    return {head.get("StorageClass", "STANDARD") for head in _of_parts(scene, "head_object")}
+    return {named for _, named in _parts(scene)}
 
 
 def thawed(scene: Scene) -> None:
     """By somebody: the checker reads parts."""
-    _of_parts(scene, "restore_object", RestoreRequest={"Days": 1})
+    for given, named in _parts(scene):
+        if named == "GLACIER":
+            s3_client(str(scene.store.endpoint_url)).restore_object(**given, RestoreRequest={"Days": 1})
 
 
 def in_the_other_class(scene: Scene) -> None:
     assert classes(scene) == {"STANDARD_IA"}
 
 
-def _of_parts(scene: Scene, what: str, **given: object) -> list[dict[str, str]]:
+def _parts(scene: Scene) -> Iterator[tuple[dict[str, str], str]]:
+    """Where each part lies, and its storage class."""
     files = files_of(scene.store)
     assert isinstance(files, Bucket)
-    do: Callable[..., dict[str, str]] = getattr(s3_client(files.endpoint_url), what)
-    keys = [f"{files.prefix}/{it}" for it in files.names() if "/data/" in it]
-    return [do(Bucket=files.name, Key=key, **given) for key in keys]
+    for key in files.names():
+        if "/data/" in key:
+            given = {"Bucket": files.name, "Key": f"{files.prefix}/{key}"}
+            yield given, s3_client(files.endpoint_url).head_object(**given).get("StorageClass", "STANDARD")

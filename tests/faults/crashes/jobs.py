@@ -69,8 +69,10 @@ def cut_off(scene: Scene) -> None:
     """What an earlier run left in the store when it was killed: a commit without manifest; in a directory,
     half a file."""
     rolled_up(scene)
-    label = "file place buckets" if scene.store.url.startswith("file") else "s3 PutObject buckets"
-    given = {"log": str(scene.folder / "before"), "folder": str(scene.folder), "at": label}
+    labels = {"file": "file place buckets", "s3": "s3 PutObject buckets", "gs": "cloud put buckets"}
+    scheme = scene.store.url.partition(":")[0]
+    given = {"folder": str(scene.folder), "at": labels[scheme], "in_cloud": scheme == "gs"}
+    given |= {"log": str(scene.folder / "before")}
     assert scene.run("archive", meddle=("tests.faults.crashes.points", given)).code == -9
 
 
@@ -291,7 +293,7 @@ class Job:
     def given(self, scene: Scene) -> dict[str, Any]:
         """For `tests.faults.crashes.points.install`."""
         given: dict[str, Any] = {"folder": str(scene.folder), "abandons": self.abandons, "renews": True}
-        given["registers"] = LAKE in self.text
+        given |= {"registers": LAKE in self.text, "in_cloud": self.store == "google"}
         if self.change_at is not None:
             given["change"] = change_before(self.change_at, scene)
         return given
@@ -327,10 +329,13 @@ JOBS = {
     "nothing to do": Job(_OFFLINE, ("run",), idle),
     "offline": Job(_OFFLINE, ARCHIVE, rolled_up),
     "offline s3": Job(SAMPLES + ROLLUP + OFFLINE, ARCHIVE, rolled_up, store="moto"),
+    "offline google": Job(_OFFLINE, ARCHIVE, rolled_up, store="google"),
     "clean-up": Job(_OFFLINE, ("run",), cut_off, abandons=True),
     "clean-up s3": Job(_OFFLINE, ("run",), cut_off, store="moto"),
+    "clean-up google": Job(_OFFLINE, ("run",), cut_off, store="google"),
     "amended": Job(_OFFLINE, ARCHIVE, rolled_up, change_at=_REGISTERED, code=3),
     "amended s3": Job(_OFFLINE, ARCHIVE, rolled_up, store="moto", change_at=_REGISTERED, code=3),
+    "amended google": Job(_OFFLINE, ARCHIVE, rolled_up, "google", change_at=_REGISTERED, code=3),
     "grace": Job(SLOTS + ROLLUP + GRACE, ARCHIVE, copied),
     "online": Job(_ONLINE, ARCHIVE, rolled_up),
     "online changed": Job(_ONLINE, ARCHIVE, rolled_up, change_at=_COPIED, code=3),
@@ -416,6 +421,9 @@ JOBS = {
         elsewhere.due_for_another_class,
         "moto",
         finished=elsewhere.in_the_other_class,
+    ),
+    "late and cold": Job(
+        _OFFLINE + GLACIER, ("run",), elsewhere.late_and_cold, "moto", after=elsewhere.thawed
     ),
     "thawed": Job(_OFFLINE + GLACIER, THAW, elsewhere.cold, "moto", None, elsewhere.thawed, 3, recover=THAW),
     "unpin": Job(_OFFLINE, ("unpin", "--yes"), pinned, recover=("unpin", "--yes")),

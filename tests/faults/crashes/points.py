@@ -167,6 +167,7 @@ def install(
     abandons: bool = False,
     ahead: int = 0,
     registers: bool = False,
+    in_cloud: bool = False,
 ) -> None:
     """`at`: the label of the step; `number`: die at the so-manieth operation instead, whatever it is.
 
@@ -174,7 +175,7 @@ def install(
     writer elsewhere puts a document (hexadecimal BSON) into a collection: (label, uri, database, BSON).
     `renews`: the lease is renewed at once. `abandons`: unfinished writes are cleaned up at any age.
     `ahead`: so many copies are made before the one in hand is committed; with none, one order is kept.
-    `registers`: there is an Iceberg table, which keeps few snapshots.
+    `registers`: there is an Iceberg table, which keeps few snapshots. `in_cloud`: the store is Google's.
     """
     points = Points(log, at, nth, moment, times, number)
     if change is not None:
@@ -188,6 +189,8 @@ def install(
     _hook_mongo(points)
     _hook_s3(points)
     _hook_files(points, Path(folder, "store"))
+    if in_cloud:
+        _hook_cloud(points)
     if renews:
         _renew_at_once()
     if registers:
@@ -444,6 +447,29 @@ def _hook_s3(points: Points) -> None:
 def _first_key(body: Any) -> str:
     text = body if isinstance(body, bytes) else str(body).encode()
     return text.partition(b"<Key>")[2].partition(b"</Key>")[0].decode()
+
+
+def _hook_cloud(points: Points) -> None:
+    """The requests of Google's and Azure's client, and the names that they begin with."""
+    clouds: Any = import_module("bucketwise.archivers.stores.clouds")
+    client, without = clouds.obstore, clouds.time
+
+    def hooked(name: str, what: str) -> Any:
+        do = getattr(client, name)
+
+        def ask(store: Any, place: Any, *given: Any, **named: Any) -> Any:
+            key = place if isinstance(place, str) else next(iter(place or [""]))
+            label = f"cloud {what} {kind_of(key)}"
+            reply, is_lost = points.step(label, lambda: do(store, place, *given, **named))
+            if is_lost:
+                raise OSError("the connection was closed\n\nDebug source: kind: Request,")
+            return reply
+
+        return ask
+
+    methods = {"get": "read", "head": "look", "put": "put", "list": "list", "delete": "delete"}
+    clouds.obstore = SimpleNamespace(**{name: hooked(name, what) for name, what in methods.items()})
+    clouds.time = SimpleNamespace(**{**vars(without), "sleep": lambda _seconds: None})
 
 
 def _hook_files(points: Points, root: Path) -> None:

@@ -19,7 +19,7 @@ class Step(NamedTuple):
     @property
     def moments(self) -> tuple[Moment, ...]:
         """Work inside the process has no reply that could be lost; nothing is changed by a lost answer."""
-        if self.label.split()[0] not in ("mongo", "s3", "file"):
+        if self.label.split()[0] not in ("mongo", "s3", "file", "cloud"):
             return "before", "after"
         return ("before", "after", "lost", "goes on") if self.changes else ("before", "after", "lost")
 
@@ -39,6 +39,8 @@ _ROLL_UP = ("roll-up", "first run")
 _RECOVERS = ("offline", "amended", "first run")
 _FILE = ("offline", "amended", "clean-up")
 _S3 = ("offline s3", "amended s3", "clean-up s3")
+_FIRST_IN_GOOGLE, _CLEARS_IN_GOOGLE = ("offline google", "amended google"), ("clean-up google",)
+_GOOGLE, _AMENDS_IN_GOOGLE = (*_FIRST_IN_GOOGLE, *_CLEARS_IN_GOOGLE), _FIRST_IN_GOOGLE[1:]
 _COPIES = ("offline", "offline s3", "amended")
 _DELETES = ("offline", "amended", "grace", "online", "online changed")
 _OVERFLOW = ("offline s3", "online", "online changed")
@@ -644,6 +646,39 @@ STEPS = (
     Step("manifest put, S3", "s3 PutObject manifests", _CHAIN + "commit", _S3),
     Step("manifest read back", "file read manifests", _CHAIN + "_holds", _FILE),
     Step("manifest read back, S3", "s3 GetObject manifests", _CHAIN + "_holds", _S3),
+    # The same in Google's store
+    Step("owner read, Google", "cloud read owner", _BINDING + "look", _GOOGLE),
+    Step("owner put, Google", "cloud put owner", _BINDING + "claim", _FIRST_IN_GOOGLE),
+    Step("marker read, Google", "cloud read marker", _MARKERS + "check", _GOOGLE),
+    Step("marker put, Google", "cloud put marker", _MARKERS + "taken", _FIRST_IN_GOOGLE),
+    Step("lineage listed, Google", "cloud list lineage", _BINDING + "check_lineage", _GOOGLE),
+    Step("step put, Google", "cloud put lineage", _BINDING + "claim", _GOOGLE),
+    Step("step read, Google", "cloud read lineage", _BINDING + "claim", _GOOGLE),
+    Step("old step removed, Google", "cloud delete lineage", _BINDING + "claim", _CLEARS_IN_GOOGLE),
+    Step(
+        "manifests listed, Google",
+        "cloud list manifests",
+        "bucketwise.archivers.format.names:commits",
+        _GOOGLE,
+    ),
+    Step("parts listed, Google", "cloud list data", _OFFLINE + "unlisted", _CLEARS_IN_GOOGLE),
+    Step("buckets files listed, Google", "cloud list buckets", _OFFLINE + "unlisted", _CLEARS_IN_GOOGLE),
+    Step("versions listed, Google", "cloud list versions", _SUPERSEDED + "files", _CLEARS_IN_GOOGLE),
+    Step("files removed, Google", "cloud delete data", _OFFLINE + "clear", _GOOGLE[1:]),
+    Step("part put, Google", "cloud put data", _WRITER + "write", _GOOGLE),
+    Step("buckets file put, Google", "cloud put buckets", _WRITER + "write", _GOOGLE),
+    Step("part read back, Google", "cloud read data", _OFFLINE + "_read_back", _GOOGLE),
+    Step("buckets file read back, Google", "cloud read buckets", _OFFLINE + "_read_back", _GOOGLE),
+    Step("part seen, Google", "cloud look data", _OFFLINE + "commit", _GOOGLE),
+    Step("buckets file seen, Google", "cloud look buckets", _OFFLINE + "commit", _GOOGLE),
+    Step("manifest looked for, Google", "cloud look manifests", _CHAIN + "commit", _GOOGLE),
+    Step("manifest put, Google", "cloud put manifests", _CHAIN + "commit", _GOOGLE),
+    Step("manifest read back, Google", "cloud read manifests", _CHAIN + "_holds", _GOOGLE),
+    Step("what leaves put, Google", "cloud put superseded", _OFFLINE + "set_aside", _AMENDS_IN_GOOGLE),
+    Step("what leaves read back, Google", "cloud read superseded", _CHAIN + "drop", _AMENDS_IN_GOOGLE),
+    Step("version put, Google", "cloud put versions", _SUPERSEDED + "put", _AMENDS_IN_GOOGLE),
+    Step("version read back, Google", "cloud read versions", _SUPERSEDED + "put", _AMENDS_IN_GOOGLE),
+    Step("old manifest removed, Google", "cloud delete manifests", _OFFLINE + "drop", _AMENDS_IN_GOOGLE),
     Step(
         "receipt and chain's heads written",
         "mongo update bucketwise_receipts live in transaction",
@@ -1107,6 +1142,8 @@ STEPS = (
         "move written", "mongo update bucketwise_receipts stored in transaction", _MOVER + "run", ("moved",)
     ),
     Step("move committed", "mongo commit move of parts", _MOVER + "run", ("moved",)),
+    Step("states of cold parts read", "s3 GetObject buckets", _OFFLINE + "states", ("late and cold",)),
+    Step("late part put", "s3 PutObject data", _WRITER + "write", ("late and cold",)),
     Step("part asked for", "s3 RestoreObject data", _OBJECTS + "thaw", ("thawed",)),
     Step("cold part looked at", "s3 HeadObject data", _OBJECTS + "standing", ("thawed",)),
 )

@@ -229,6 +229,7 @@ def test_killed(
     if case.seed % 2:
         number = chance.randint(1, met[case.job].total())
         given = {"log": str(scene.folder / "again"), "folder": str(scene.folder), "number": number}
+        given |= {"in_cloud": job.store == "google"}
         assert scene.run("run", meddle=(HOOKS, given)).code in (_KILLED, 0, 3, 5 * job.halts)
         settle()
     elif "slots" in job.text and job.store == "file" and "grace" not in job.text and ENDING not in job.text:
@@ -318,15 +319,21 @@ _WHAT = {
     "file put buckets": "put",
     "s3 PutObject data": "put",
     "s3 PutObject buckets": "put",
+    "cloud put data": "put",
+    "cloud put buckets": "put",
     "file read data": "part read",
     "s3 GetObject data": "part read",
+    "cloud read data": "part read",
     "file read buckets": "buckets read",
     "s3 GetObject buckets": "buckets read",
+    "cloud read buckets": "buckets read",
     "rebuild documents": "rebuilt",
     "file place manifests": "manifest put",
     "s3 PutObject manifests": "manifest put",
+    "cloud put manifests": "manifest put",
     "file read manifests": "manifest read",
     "s3 GetObject manifests": "manifest read",
+    "cloud read manifests": "manifest read",
     "mongo commit receipt": "receipt",
     "mongo commit exchange": "receipt",
     "mongo commit copy": "copied",

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
+import obstore
 import pytest
 
 from bucketwise.archivers.stores import open_store
@@ -15,8 +18,14 @@ from bucketwise.config.tables import Store
 from tests.clouds import ACCOUNT_KEY, CREDENTIALS, container_of, use_credentials
 from tests.faults.s3_proxy import BitFlippedInUpload, Fault, Pass, Refused, Reply, Request, S3Proxy, s3_proxy
 from tests.faults.servers.test_store_faults import DATA, is_any, is_put, keys, proxy, store, through
+from tests.google_server import PAGE
 
 __all__ = ["proxy", "store"]
+
+
+def is_list(request: Request) -> bool:
+    return request.is_list
+
 
 pytestmark = pytest.mark.process
 
@@ -172,6 +181,37 @@ def test_a_listing_of_names_that_begin_alike_reads_no_others(proxy: S3Proxy, sto
     assert [it.key for it in store.list("m/000012.")] == ["m/000012.json"]
     (asked,) = proxy.requests
     assert "000012" in asked.target
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("direct", ["google"], indirect=True)
+def test_a_listing_goes_by_pages_and_begins_again_behind_those_it_gave(
+    direct: Store, proxy: S3Proxy, store: ObjectStore
+) -> None:
+    names = [f"m/{number:06}" for number in range(PAGE + 5)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: container_of(direct).write(name, b"x"), names))
+    found = store.list("m/")
+    assert next(found).key == names[0]
+    assert proxy.count(is_list) == 1  # what is not asked for is neither read nor held
+    proxy.fault = Refused(is_list, 1, status=503)
+    assert [it.key for it in found] == names[1:]
+    assert proxy.count(is_list) == 3
+    sent, retries = store.requests.take()
+    assert (sent, retries) == ({"list": 3}, 1)
+
+
+def test_a_listing_out_of_order_is_refused(direct: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, listed = open_store(direct), obstore.list
+    for name in ("a", "b"):
+        store.put_bytes(name, DATA)
+
+    def backwards(*given: Any, **named: Any) -> list[Any]:
+        return [[it] for page in listed(*given, **named) for it in page][::-1]
+
+    monkeypatch.setattr(obstore, "list", backwards)
+    with pytest.raises(StoreError, match="names have to be in order"):
+        list(store.list())
 
 
 def test_a_process_that_was_forked_is_refused_and_does_not_wait(direct: Store) -> None:
