@@ -73,7 +73,7 @@ def writing(
 
 
 def _tries(seeds: int) -> list[Any]:
-    """Model, archive, late, whether `_id`s are taken again, whether writers are killed."""
+    """Model, archive, late, whether `_id`s are taken again, whether writers are killed, and the store."""
     found = []
     for seed in range(seeds):
         for model in MODELS:
@@ -81,15 +81,16 @@ def _tries(seeds: int) -> list[Any]:
                 for late in LATE:
                     killed = model != "samples" and seed % 3 == 2
                     again = archive == "offline" and not killed and seed % 2 == 0
-                    case = (model, archive, late, seed, again, killed)
-                    found.append(case)
+                    place = "google" if archive == "offline" and seed == 4 else "file"
+                    found.append((model, archive, late, seed, again, killed, place))
     return found
 
 
 SHORT = [
-    ("samples", "offline", "scan", 1, False, False),
-    ("samples", "online", "stream", 0, False, False),
-    ("reading", "offline", "stream", 2, False, True),
+    ("samples", "offline", "scan", 1, False, False, "file"),
+    ("samples", "online", "stream", 0, False, False, "file"),
+    ("reading", "offline", "stream", 2, False, True, "file"),
+    ("slots", "offline", "stream", 0, True, False, "google"),
 ]
 
 
@@ -99,24 +100,24 @@ def _named(cases: list[Any], *marks: Any) -> list[Any]:
             *case,
             marks=marks,
             id=f"{case[0]} {case[1]} {case[2]}{', again' if case[4] else ''}{', killed' if case[5] else ''}"
-            f", seed {case[3]}",
+            f"{', google' * (case[6] != 'file')}, seed {case[3]}",
         )
         for case in cases
     ]
 
 
 @pytest.mark.parametrize(
-    ("model", "archive", "late", "seed", "again", "killed"),
+    ("model", "archive", "late", "seed", "again", "killed", "place"),
     [
         *_named(SHORT, pytest.mark.proof),
         *_named([it for it in _tries(6) if it not in SHORT], pytest.mark.soak),
     ],
 )
 def test_writers_all_through_the_run(
+    request: pytest.FixtureRequest,
     tmp_path: Path,
     database: Db,
     mongodb_uri: str,
-    file_store: Store,
     bucketwise: CommandLine,
     tally: Tally,
     model: str,
@@ -125,11 +126,13 @@ def test_writers_all_through_the_run(
     seed: int,
     again: bool,
     killed: bool,
+    place: str,
 ) -> None:
+    store: Store = request.getfixturevalue(f"{place}_store")
     text = MODELS[model] + ROLLUP + LATE[late] + ARCHIVES[archive]
-    it = Scene(tmp_path, database, mongodb_uri, file_store, bucketwise, text).fill(BUCKETS, 4)
+    it = Scene(tmp_path, database, mongodb_uri, store, bucketwise, text).fill(BUCKETS, 4)
     written = Written(it.truth)
-    is_short = (model, archive, late, seed, again, killed) in SHORT
+    is_short = (model, archive, late, seed, again, killed, place) in SHORT
     with writing(it, written, seed, again, killed, most=250 if is_short else 1500):
         for _ in range(2):
             ran = it.run(meddle=SMALL_PIECES)
