@@ -22,6 +22,7 @@ from bucketwise.archivers.format.names import commit_of_superseded, superseded_p
 from bucketwise.archivers.format.writing import ColdCommit, Maker
 from bucketwise.archivers.moving.copies import KnownCopies
 from bucketwise.archivers.records.receipt_files import decoded
+from bucketwise.archivers.records.receipts import UNERASED
 from bucketwise.archivers.records.registry import record_rekept
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
@@ -84,8 +85,13 @@ class CommitEraser:
         self._run = ArchiveRun.of(work.context)
 
     def run(self) -> None:
-        """Rewrites all commits that hold something of the series; drops those that hold nothing else."""
+        """Rewrites all commits that hold something of the series; drops those that hold nothing else. Notes
+        those that can't be read: their states would bring back summaries."""
         for held in commits_of(self._archive, self._work.erasure, self._forget):
+            if held.unread:
+                receipts = self._work.context.receipts
+                its = {"_id": receipts.identity(held.manifest.commit)}
+                receipts.collection.update_one(its, {"$set": {UNERASED: True}})
             if len(held.found.affected):
                 self._rewrite(held)
 

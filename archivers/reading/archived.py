@@ -22,7 +22,7 @@ from bucketwise.archivers.format.states import SectionStates
 from bucketwise.archivers.format.writing import ColdCommit
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.pins import restored
-from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.records.receipts import UNERASED, Receipts, live_of
 from bucketwise.archivers.records.registry import Registry
 from bucketwise.archivers.writes import MAX_BUCKETS, archived_source, measured, units
 from bucketwise.buckets.bson.raw import Batch
@@ -241,12 +241,13 @@ class OfflineReader(ArchivedReader):
 
     def _buckets(self, manifest: Manifest, row_filter: RowFilter, on_cold: OnCold) -> Iterator[Batch]:
         def take_cold(error: ColdCommit, number: int) -> None:
-            if may_be_live.any():
+            if may_be_live.any() or receipt.get(UNERASED):
                 raise error
             on_cold(ColdSection(error, self._archive, number))
             sections[number] = False  # it was not read
 
-        may_be_live = self._receipts.live(manifest.commit, manifest.buckets, self._session)
+        receipt = self._receipts.get(manifest.commit, self._session) or {}
+        may_be_live = live_of(receipt, manifest.buckets)
         is_part = as_ms(manifest.first) < row_filter.start or as_ms(manifest.last) >= row_filter.end
         sections = self._sections_of(manifest, row_filter)
         for held in self._archive.sections(manifest, sections, take_cold):

@@ -136,6 +136,8 @@ CODEC = DECODED
 
 #: The name of the first store, by which receipts tell the storage class of a commit's parts there.
 FIRST = "first"
+#: What the receipt of a commit has that may hold what was erased, since it could not be read then.
+UNERASED = "unerased"
 #: The query for commits whose parts have to be thawed before the first store gives them.
 IS_COLD: Document = {f"stored.{FIRST}": {"$in": list(COLD)}}
 

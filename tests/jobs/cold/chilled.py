@@ -40,10 +40,10 @@ class Chilled:
         given = [verb, *(["--quiet"] if is_told else []), *arguments, *(["--now", now] if now else [])]
         return self.place.command(*given, cwd=self.place.folder, MONGODB_URI=self.place.uri, **CREDENTIALS)
 
-    def freeze(self, policies: str = POLICIES, more: str = "") -> None:
+    def freeze(self, policies: str = POLICIES, more: str = "", workers: int = 1) -> None:
         """Archives all, and moves it to a cold class."""
         self.write_config(GLACIER, policies, more)
-        self("run")
+        self("run", "--workers", str(workers))
         self("run", now=DAY_AFTER)
         assert self.classes()["data"] == {"GLACIER"}
 

@@ -102,7 +102,7 @@ def test_states_lie_encrypted_in_each_copy_and_go_with_their_commit(chilled: Chi
     (chilled.place.folder / "b").mkdir()
     copy = f'[[store.copies]]\nname = "b"\nurl = "{(chilled.place.folder / "b").as_uri()}"\n'
     key = f'encryption_key = "{"k" * 32}"\n'
-    chilled.freeze(more=key + copy)
+    chilled.freeze(more=key + copy, workers=2)
     (states,) = (chilled.place.folder / "b").rglob("*.states.parquet")
     assert states.read_bytes().startswith(b"PARE")
     chilled.delete_states()
@@ -208,6 +208,9 @@ def test_an_erasure_names_what_has_to_be_thawed_and_ends_once_it_is(chilled: Chi
     (left, text) = (it for it in ran.policy("ticks")["remaining"] if "thawed" in it["why"])
     assert left["found"] and "bucketwise thaw -p ticks --since 2018-06-30 --until 2018-07-01" in left["why"]
     assert (text["place"], text["found"]) == (left["place"], False)
+    database.ticks.insert_one({"symbol": "OTHER", "d": START, "p": {"5": 99.0}})
+    ran = chilled("run", "--json", "-p", "ticks", now=DAY_AFTER)
+    assert (ran.code, database.ticks_hourly.count_documents({})) == (3, 0), ran  # nothing of it comes back
     while chilled("thaw", *RANGE).code:
         pass
     ran = chilled(*erase, "--confirm", "ticks", now=DAY_AFTER)
