@@ -16,7 +16,7 @@ from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.decoding.soundness import EARLIEST
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.buckets.inferring.proposal import Proposal
-from bucketwise.buckets.sampling.doubts import doubt_of
+from bucketwise.buckets.sampling.doubts import doubt_of, full_text_days
 from bucketwise.buckets.sampling.fit import Example, example_of
 from bucketwise.buckets.sampling.reading import AsRead
 from bucketwise.config.models import make_policy
@@ -133,8 +133,8 @@ _OF_CLOCKS, _ON_CLOCKS = {"timezone", "slot_time"}, ("zone-unlikely", "days-unli
 
 
 def undoubted(found: list[tuple[Trial, Way]]) -> list[tuple[Trial, Way]]:
-    """Returns the ways without those that `check` would doubt, whatever the clock is that documents follow,
-    if any others are left."""
+    """Returns the ways without those that `check` would doubt, if any others are left: whatever the clock is
+    that documents follow, or as days of text have other hours by it."""
     doubted: dict[str, bool] = {}
     kept = []
     for trial, way in found if len(found) > 1 else ():
@@ -144,6 +144,8 @@ def undoubted(found: list[tuple[Trial, Way]]) -> list[tuple[Trial, Way]]:
             doubted[layout] = doubt is not None and doubt.code not in _ON_CLOCKS
         if not doubted[layout]:
             kept.append((trial, way))
+    full = [full_text_days(trial.policy, trial.decoded) or 0 for trial, _ in kept]
+    kept = [it for it, count in zip(kept, full, strict=True) if count == max(full)]
     if not kept or len(kept) == len(found):
         return found
     same = _shared([it.keys for _, it in kept])

@@ -20,10 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.columns import Series
+from bucketwise.buckets.decoding.decode import Decoded
 from bucketwise.buckets.fields.clocks import clock_of, distinct, with_midnights
 from bucketwise.buckets.fields.times import DAY_MS, NO_TIME
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.reading import AsRead, Doubt
+from bucketwise.config.policies import Policy
 from bucketwise.config.times import format_duration, tokens_of
 
 #: Documents whose neighbours are looked for.
@@ -373,17 +375,13 @@ def _zone_doubts(read: AsRead) -> Iterator[Doubt]:
 def _text_zone_doubts(read: AsRead) -> Iterator[Doubt]:
     """Yields a zone in which days that are told by text have as many slots as their documents, where some
     have more or fewer than days of the policy's zone: clocks there were changed."""
-    model = model_of(read.policy)
-    is_elapsed = getattr(read.policy, "slot_time", None) == "elapsed" and model.levels
-    if not (is_elapsed and model.keeps_days and model.own_form.has_texts):
-        return
-    full = _full_days(read)
-    if full == len(read.batch):
+    full = full_text_days(read.policy, read.decoded)
+    if full in (None, len(read.batch)) or getattr(read.policy, "slot_time", None) != "elapsed":
         return
     shown = clock_of(read.policy.timezone).shown(read.starts[read.starts != NO_TIME])
     for zone in (name for name, changes in distinct(shown.tolist()).items() if changes):
         way = read.under(timezone=zone)
-        if not _loses(read, way) and _full_days(way) > full:
+        if not _loses(read, way) and (full_text_days(way.policy, way.decoded) or 0) > (full or 0):
             reason = (
                 f'timezone = "{read.policy.timezone}": some days have an hour more or less than there, as on '
                 f"days when clocks are changed in {zone}"
@@ -392,15 +390,17 @@ def _text_zone_doubts(read: AsRead) -> Iterator[Doubt]:
             return
 
 
-def _full_days(read: AsRead) -> int:
-    """Returns how many documents end with the last slot of their own day; 0 where many don't, or one of a day
-    with an hour more or less."""
-    model, decoded = model_of(read.policy), read.decoded
-    width, filled = model.levels[-1].length, decoded.columns.filled
-    starts = read.starts[decoded.units[filled]]
-    ends = np.array([model.end_of(it) for it in starts.tolist()], dtype=np.int64)
-    is_full, is_changed = decoded.last[filled] == ends - width, (ends - starts) % DAY_MS != 0
-    is_sure = len(ends) >= _ALIKE and is_full.mean() >= _MOST and is_full[is_changed].all()
+def full_text_days(policy: Policy, decoded: Decoded) -> int | None:
+    """Returns how many documents of slots end with the last one of a day, where text tells the days; 0 where
+    many don't, or one of a day with an hour more or less. None for other documents."""
+    model = model_of(policy)
+    if not (model.levels and model.keeps_days and model.own_form.has_texts):
+        return None
+    clock, lasts = clock_of(policy.timezone), decoded.last[decoded.columns.filled]
+    days = clock.shown(lasts) // DAY_MS * DAY_MS
+    begins, ends = clock.since(days), clock.since(days + DAY_MS)
+    is_full, is_changed = lasts == ends - model.levels[-1].length, ends - begins != DAY_MS
+    is_sure = len(lasts) >= _ALIKE and is_full.mean() >= _MOST and is_full[is_changed].all()
     return int(is_full.sum()) if is_sure else 0
 
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import bson
 import pytest
@@ -323,3 +324,25 @@ def test_numbers_of_samples_are_places(first: int, count: int, width: str | None
 def test_fractions_count_seconds_or_what_fills_the_time() -> None:
     found = inferred(_sampled(lambda it: {"t": it / 4}, 4_000))
     assert [it.policy.model_dump()["sample_time_unit"] for it in found.ways] == ["+m", "+s"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "month"), [("Europe/Berlin", 3), ("Europe/Berlin", 10), ("America/New_York", 3)]
+)
+def test_days_of_text_with_an_hour_more_or_less_tell_when_clocks_were_changed(zone: str, month: int) -> None:
+    documents = []
+    for day in range(1, 32):
+        starts = [datetime(2025, month, day, tzinfo=ZoneInfo(zone)) + it * DAY for it in (0, 1)]
+        begin, end = (it.astimezone(UTC) for it in starts)
+        documents += [
+            {"m": m, "tag": f"{starts[0]:%d.%m.%Y}", "v": [1.5] * ((end - begin) // HOUR)} for m in ("a", "b")
+        ]
+    found = inferred(documents)
+    zones = {it.policy.timezone for it in found.ways}
+    assert zone in zones
+    assert len(zones) < 10
+    assert not zones & {
+        "UTC",
+        "Asia/Tokyo",
+        "America/New_York" if month == 3 and "/B" in zone else "Europe/Berlin",
+    } - {zone}
