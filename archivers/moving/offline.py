@@ -159,11 +159,8 @@ class OfflineRun:
         for manifest in others:
             live = self._receipts.live(manifest.commit, manifest.buckets)
             same, outdated = list[int](), list[int]()
-            which, pass_over = (
-                _sections_to_compare(manifest, spans, live),
-                partial(self._pass_over, live, batch),
-            )
-            for copies in self._archive.sections(manifest, which, pass_over):
+            which = _sections_to_compare(manifest, spans, live)
+            for copies in self._archive.sections(manifest, which, partial(self._pass_over, live, batch)):
                 names, here = units(self._work.policy, copies.batch), live[copies.positions]
                 not_last = partial(self._not_last, copies, manifest.archived_policy)
                 mine = list(zip(copies.batch.main.raw_ids, names, strict=True))
