@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from types import GeneratorType
+from typing import Any, NamedTuple, cast
 
 from tests.explore.commits import Run
 from tests.explore.effects import Held, Steps, acquire, release
-from tests.explore.expiry import expire, undelete
+from tests.explore.expiry import expire
 from tests.explore.online import archive_online
-from tests.explore.others import compact, erase, restore, unpin
+from tests.explore.others import compact, erase, merge_all, restore, unpin
 from tests.explore.recovery import recover
 from tests.explore.runs import roll_up, settle, sweep
 from tests.explore.world import DAYS, IDS, Doc, Effect, Failed, Halt, Lost, World
@@ -43,13 +44,13 @@ def archive(run: Run) -> Steps:
 def run(run: Run) -> Steps:
     """The verb `run`, of a policy whose archive ends."""
     yield from archive(run)
+    yield from merge_all(run)
     yield from expire(run)
 
 
 PROGRAMS: dict[str, Maker] = {
     it.__name__: under_lease(it) for it in (archive, compact, restore, unpin, erase)
 }
-ENDING = {it.__name__: under_lease(it) for it in (run, undelete)}
 
 
 class Kind(NamedTuple):
@@ -64,7 +65,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "offline": Kind(PROGRAMS, "archive"),
-    "ending": Kind({**PROGRAMS, **ENDING}, "run", 5, (1, 24)),
+    "ending": Kind({**PROGRAMS, "run": under_lease(run)}, "run", 5, (1, 24)),
     "online": Kind({"archive": under_lease(archive_online)}, "archive"),
 }
 
@@ -79,6 +80,15 @@ class Actor:
         self._steps: Steps | None = None
         self._next: Effect | None = None
         self.end: str | None = None
+
+    @property
+    def place(self) -> tuple[tuple[str, int], ...]:
+        """Returns where it stands: functions and lines, the outermost first; nothing once it has ended."""
+        found, steps = list[tuple[str, int]](), cast(Any, self._steps)
+        while self._next is not None and isinstance(steps, GeneratorType) and steps.gi_frame is not None:
+            found.append((steps.gi_code.co_name, steps.gi_frame.f_lineno))
+            steps = steps.gi_yieldfrom
+        return tuple(found)
 
     @property
     def next(self) -> Effect | None:

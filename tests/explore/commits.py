@@ -47,6 +47,11 @@ class Run:
     deleted_by_others: set[int] = field(default_factory=set)
     names: Iterator[int] = field(default_factory=count)
 
+    @property
+    def ahead(self) -> int:
+        """Returns how many copies are made before the one in hand is committed."""
+        return self.lease.fence % 2
+
     def name(self) -> str:
         """Returns the name of a new commit."""
         return f"f{self.lease.fence}-{next(self.names)}"
@@ -115,6 +120,7 @@ def rewrite(run: Run, manifest: Manifest, leaving: Collection[int], kept: Collec
     yield from drop_what_it_replaced(run, name)
     docs = yield from required("file", name)
     if kept:
+        yield put("aside", name, docs)
         yield from keep(f"{name}.{run.lease.fence}", tuple(docs[i] for i in sorted(kept)))
     staying = [i for i in range(len(docs)) if i not in leaving]
     successor: Manifest | None = None
@@ -201,9 +207,13 @@ def drop_what_it_replaced(run: Run, name: str) -> Steps:
 
 def drop_replaced(name: str) -> Steps:
     """Drops a replaced commit, or finishes that. What was kept of one that has ended goes with it."""
+    receipt: Receipt = (yield read("receipt"))["receipt", name]
+    if receipt.replaced_at is not None:
+        due = receipt._replace(replaced_at=None)
+        yield write(f"notes that {name} is due", {("receipt", name): due})
     if (yield get("manifest", name)) is not None:
         yield from drop(name)
-    if (yield read("receipt"))["receipt", name].ended:
+    if receipt.ended:
         for it in (yield from with_replaced((yield from required("link", name)))):
             kept = [key for key in (yield listing("kept")) if key.startswith(f"{it.commit}.")]
             if kept:

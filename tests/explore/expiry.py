@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from bucketwise.archivers.expiring.rule import RetentionRule, lifted
+from bucketwise.archivers.expiring.rule import RetentionRule
 from bucketwise.buckets.fields.times import as_ms
 from tests.explore.commits import Run, Writes, drop_replaced, with_replaced
 from tests.explore.effects import EPOCH, Steps, checked, instant, read, required, transaction
@@ -65,11 +65,9 @@ def _placed(before: Frozen, names: Sequence[str], rule: RetentionRule) -> Writes
 def end(run: Run, rule: RetentionRule, manifest: Manifest) -> Steps:
     """Removes a commit, unless a hold covers it by now."""
     name, before = manifest.commit, (yield from with_replaced(manifest))
-    yield from transaction(
-        run.lease,
-        "note what has ended",
-        lambda db: ({("ended", 0): max(db.get(("ended", 0), ended_by(rule)), ended_by(rule))}, None),
-    )
+    if (yield read("ended")).get(("ended", 0), -KEEP) < ended_by(rule):
+        noted = {("ended", 0): ended_by(rule)}
+        yield from transaction(run.lease, "note what has ended", lambda _: (noted, None))
 
     def decide(db: Frozen) -> tuple[Writes, bool]:
         receipt: Receipt = db["receipt", name]
@@ -101,18 +99,6 @@ def is_held(db: Frozen, manifests: Sequence[Manifest]) -> bool:
     """Returns whether a hold covers any of these."""
     frozen = {day for days in db.of("hold").values() for day in days}
     return any(it.days & frozen for it in manifests)
-
-
-def undelete(run: Run) -> Steps:
-    """The verb `undelete`: lifts all tombstones."""
-
-    def lift(before: Frozen) -> tuple[Writes, None]:
-        under = {key: it for key, it in before.of("receipt").items() if it.tombstone is not None}
-        standing = {key: it for key, it in under.items() if it.state in ("open", "closed")}
-        record = Frozen({**lifted(instant(run.now)), "receipt": 1})
-        return {("receipt", key): it._replace(tombstone=record) for key, it in standing.items()}, None
-
-    yield from transaction(run.lease, "lift tombstones", lift)
 
 
 def not_ended(world: World) -> Iterator[str]:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from bucketwise.archivers.compact import CommitInfo, Size, groups
+from bucketwise.archivers.expiring.rule import lifted
 from tests.explore import commits, runs
 from tests.explore.commits import CURRENT, Run, Writes
 from tests.explore.effects import Steps, checked, delete, instant, listing, put, read, required, transaction
@@ -19,6 +20,11 @@ _SECTION = Size(1000, 1000)
 def compact(run: Run) -> Steps:
     """The verb `compact`: merges all commits of each kind of day."""
     yield from recover(run)
+    yield from merge_all(run)
+
+
+def merge_all(run: Run) -> Steps:
+    """Merges the commits of each day."""
     receipts = (yield read("receipt")).of("receipt")
     frozen = {day for days in (yield read("hold")).of("hold").values() for day in days}
     infos: dict[int, list[CommitInfo]] = {}  # by the day on which they begin
@@ -125,6 +131,7 @@ def erase(run: Run) -> Steps:
         docs: tuple[Doc, ...] = yield from required("file", name)
         leaving = [i for i, it in enumerate(docs) if it.id == mine]
         if leaving:
+            yield from transaction(run.lease, "release its pin", lambda _: ({("pin", mine): None}, None))
             yield from commits.rewrite(run, (yield from required("manifest", name)), leaving, ())
     for name, kept in (yield listing("kept")).items():
         rest = tuple(it for it in kept if it.id != mine)
@@ -136,18 +143,22 @@ def erase(run: Run) -> Steps:
     yield Effect("ends the erasure", lambda world: world.end_erasure())
 
 
-# Holds: a transaction each, which conflicts with those of whoever has the lease
+# Holds, and undelete: a transaction each, which conflicts with those of whoever has the lease
 
 
 def holds(world: World) -> Iterator[tuple[Any, ...]]:
     """Yields which holds may be placed or released."""
     for day in (0, 1):
         yield ("release" if ("hold", day) in world.db else "place"), day
+    if any(it.tombstone is not None for it in world.db.of("receipt").values()):
+        yield "lift", 0
 
 
 def hold(world: World, verb: str, day: int) -> str:
-    """Places or releases a hold on a day, which freezes it."""
+    """Places or releases a hold on a day, which freezes it; or lifts all tombstones."""
     changes: dict[Any, Any] = {("hold", day): frozenset({day}) if verb == "place" else None}
+    if verb == "lift":
+        changes = lifting(world)
     if ("lease", 0) in world.db:
         lease = world.db["lease", 0]
         changes["lease", 0] = lease.but({"guards": lease.get("guards", 0) + 1})
@@ -156,4 +167,12 @@ def hold(world: World, verb: str, day: int) -> str:
         free = {key: it._replace(tombstone=it.tombstone.but({"held": None})) for key, it in under.items()}
         changes |= {("receipt", key): it for key, it in free.items()}
     world.write(changes)
-    return f"somebody: {verb} a hold on day {day}"
+    return "somebody: undelete" if verb == "lift" else f"somebody: {verb} a hold on day {day}"
+
+
+def lifting(world: World) -> dict[Any, Any]:
+    """Returns the writes of `undelete`, for all tombstones."""
+    record = Frozen({**lifted(instant(world.now)), "receipt": 1})
+    found = world.db.of("receipt").items()
+    under = {key: it for key, it in found if it.tombstone is not None and it.state in CURRENT}
+    return {("receipt", key): it._replace(tombstone=record) for key, it in under.items()}

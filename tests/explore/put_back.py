@@ -185,12 +185,12 @@ FAULTS = {
     "ended-while-held": _fault(
         "a hold that was placed after a tombstone did not keep what lies under it",
         (expiry, "is_held", lambda _db, _manifests: False),
-        seed=263,
+        seed=100,
     ),
     "ended-while-live": _fault(
         "what had been restored ended in the archive",
         (expiry, "may_end", lambda receipt: receipt.state in commits.CURRENT),
-        seed=27,
+        seed=17,
     ),
     "not-read-back": _fault(
         "the store was believed that it had what was put there",
@@ -202,7 +202,7 @@ FAULTS = {
     "listing-believed": _fault(
         "files were cleared of a commit that has a receipt, and that a listing left out",
         (recovery, "check_unregistered", lambda _left, _receipts: None),
-        seed=106,
+        seed=164,
     ),
     "merging-dropped": _fault(
         "online, the copy of a later version was dropped where somebody had deleted that in its grace",

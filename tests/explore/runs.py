@@ -193,7 +193,7 @@ def sweep(run: Run) -> Steps:
             run.unsettled.append({it.id for it in docs})
             name = yield from copy(run, docs)
             waiting.append((name, docs))
-            if len(waiting) > 1:
+            if len(waiting) > run.ahead:
                 yield from settle_copy(run, *waiting.pop(0))
     for name, docs in waiting:
         yield from settle_copy(run, name, docs)

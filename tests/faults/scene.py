@@ -220,11 +220,12 @@ class Scene:
         }
         return found | {name: self.truth.files.read(name) for name in self.truth.files.names()}
 
-    def finish(self, now: datetime = NOW, summaries: bool = True) -> int:
+    def finish(self, now: datetime = NOW, summaries: bool = True, meddle: Meddle | None = None) -> int:
         """Two clean runs finish the work, a third changes nothing. Returns how many runs it took.
 
-        `summaries`: whether they must be those of what was written; they outlive a dropped collection."""
-        self.well(now=now)
+        `summaries`: whether they must be those of what was written; they outlive a dropped collection.
+        `meddle`: with the first of them."""
+        self.well(now=now, meddle=meddle)
         assert self.toll()[1:] == (0, 0)
         self.well(now=now)
         self.truth.check_finished(now)

@@ -1,6 +1,7 @@
 """Each job is killed at each of its steps: before it, after it, and after it with the reply lost.
 
-Nothing is lost, nothing is double; clean runs finish the work; one more changes nothing. `make soak` tries
+Nothing is lost, nothing is double; clean runs finish the work; one more changes nothing. What the runs of
+an offline archive did is a path of the model that `tests/explore` explores. `make soak` tries
 all, `make proof` each step once, `make test` some. `BUCKETWISE_CRASH_SEEDS=5,6` chooses
 other seeds: which of a step's jobs, which of its occurrences, whether the recovery is killed as well, whether
 the world goes on before it.
@@ -29,6 +30,7 @@ from bucketwise.jobs.core.ledger import Ledger, Run
 from tests.faults.crashes.jobs import CHANGED, ENDING, JOBS, RETAIN, Job, changed
 from tests.faults.crashes.points import Moment, counts, read_log
 from tests.faults.crashes.steps import STEPS, Step
+from tests.faults.crashes.traces import follow, is_modelled
 from tests.faults.scene import NOW, Scene
 from tests.faults.stopping import set_parameter
 from tests.faults.tally import Tally
@@ -158,7 +160,10 @@ def short_transactions(client: MongoClient[Document], case: Case) -> Iterator[No
 
 def run(scene: Scene, job: Job, log: str, **given: Any) -> int:
     given = {"log": str(scene.folder / log), **job.given(scene), **given}
-    return scene.run(*job.command, meddle=(HOOKS, given)).code
+    code = scene.run(*job.command, meddle=(HOOKS, given)).code
+    if not given.get("ahead") and is_modelled(job, job.command[0]):
+        follow(job.command[0], scene.folder / log)
+    return code
 
 
 @pytest.mark.proof
@@ -231,13 +236,17 @@ def test_killed(
         given = {"log": str(scene.folder / "again"), "folder": str(scene.folder), "number": number}
         given |= {"in_cloud": job.store == "google"}
         assert scene.run("run", meddle=(HOOKS, given)).code in (_KILLED, 0, 3, 5 * job.halts)
+        if is_modelled(job, "run"):
+            follow("run", scene.folder / "again")
         settle()
     elif "slots" in job.text and job.store == "file" and "grace" not in job.text and ENDING not in job.text:
         take_identity(scene)  # with a grace it would wait for its own
     if job.recover:
         scene.well(*job.recover)
     job.recovered(scene)
-    runs = scene.finish()
+    runs = scene.finish(meddle=(HOOKS, {"log": str(scene.folder / "clean"), "folder": str(scene.folder)}))
+    if is_modelled(job, "run"):
+        follow("run", scene.folder / "clean")
     job.finished(scene)
     if case.job.startswith("compacted"):
         runs += compact_and_finish(scene)

@@ -1,0 +1,185 @@
+"""The paths of the model: what each program may do next, as schedules that were explored have shown.
+
+What a program does and others see has a word, as "put file"; the rest of what it does has none. A trace, the
+words of a real run, is a path if a program of the model could have said them in this order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+from tests.explore.actors import Actor
+from tests.explore.explorer import Event, Scope, State
+from tests.explore.world import HOUR, Effect
+
+#: Where a program stands: functions and lines, the outermost first; nothing once it has ended.
+Place = tuple[tuple[str, int], ...]
+#: The words of effects, by how their names begin.
+WRITES = {
+    "puts the file": "put file",
+    "puts the manifest": "put manifest",
+    "puts the kept": "put kept",
+    "puts the link": "put link",
+    "puts the aside": "put link",
+    "deletes the file": "delete file",
+    "deletes the manifest": "delete manifest",
+    "deletes the kept": "delete kept",
+    "notes that it begins": "begin",
+    "notes that f": "due",
+    "marks": "dropped",
+    "commits: write summaries": "summaries",
+    "commits: register": "receipt",
+    "commits: note what is gone": "receipt",
+    "commits: note what is pinned": "pins",
+    "commits: delete originals": "delete",
+    "commits: replace": "exchange",
+    "commits: place tombstones": "tombstones",
+    "commits: note what has ended": "noted end",
+    "commits: end ": "end",
+    "commits: restore": "restore",
+    "commits: release": "unpin",
+    "commits: erase": "erase",
+}
+#: Reads that have to be: of what was put, and of what is relied on.
+READS = {
+    ("put_sound", "file"): "read file",
+    ("put_sound", "kept"): "read kept",
+    ("put_sound", "link"): "read link",
+    ("make_manifest", "file"): "look at file",
+    ("make_manifest", "manifest"): "read manifest",
+    ("delete_originals", "file"): "check file",
+    ("delete_originals", "manifest"): "look at manifest",
+}
+
+
+def word(effect: Effect, place: Place) -> str | None:
+    """Returns the word of an effect; None where it has none."""
+    if effect.name.startswith("reads the "):
+        kind = effect.name.split()[2]
+        return next((READS[name, kind] for name, _ in reversed(place) if (name, kind) in READS), None)
+    return next((it for start, it in WRITES.items() if effect.name.startswith(start)), None)
+
+
+class Paths:
+    """What follows what. `starts`: where a verb begins, once it has the lease."""
+
+    def __init__(self) -> None:
+        self.starts: defaultdict[str, set[Place]] = defaultdict(set)
+        self._moves: defaultdict[Place, set[tuple[str | None, Place]]] = defaultdict(set)
+
+    def explore(self, scope: Scope, seeds: Iterable[int]) -> None:
+        """Learns from random schedules, most of which begin with some commits of two days."""
+        for seed in seeds:
+            chooser = random.Random(seed)
+            state = State(chooser.choice((0, HOUR)), scope)
+            with self._learning():
+                for event in _FULL * (seed % 4):
+                    state.happen(event)
+                for _ in range(40):
+                    events = list(state.events())
+                    weights = [_WEIGHTS.get(it[0], 0.5) for it in events]
+                    state.happen(chooser.choices(events, weights)[0])
+                for _ in state.finish():
+                    pass
+
+    def explore_crashes(self, scope: Scope, before: Sequence[Event], verb: str) -> None:
+        """Learns from a program that is killed at each of its steps, and from the runs that follow."""
+        for steps in count():
+            state = State(HOUR, scope)
+            with self._learning():
+                for event in (*before, ("start", "A", verb, 0), *[("step", "A", 1)] * steps):
+                    state.happen(event)
+                if not state.actors:
+                    return
+                for _ in state.finish():
+                    pass
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Notes what all actors do meanwhile."""
+        step = Actor.step
+
+        def learning(actor: Actor, *given: Any) -> Any:
+            assert actor.next is not None
+            here, said = actor.place, word(actor.next, actor.place)
+            reply = step(actor, *given)
+            if len(here) == 1 and len(actor.place) > 1:
+                self.starts[actor.place[1][0]].add(actor.place)
+            self._moves[here].add((said, actor.place))
+            return reply
+
+        with patch.object(Actor, "step", learning):
+            yield
+
+    def fault(self, verb: str, trace: Sequence[Collection[str]]) -> str | None:
+        """Returns what a trace does that no path has; None where it is one. Each step is given by all words
+        that it may be: what is read more often than it has to be is no fault, nor is what is done in several
+        pieces."""
+        assert self.starts[verb], f"the model has no program {verb}"
+        here, last = self._silently(self.starts[verb], ()), frozenset[str]()
+        for number, words in enumerate(trace):
+            there = {to for place in here for said, to in self._moves[place] if said in words}
+            if there:
+                last = frozenset(words)
+                here = self._silently(there, last) | (here if _is_read(words) else set())
+            elif not _is_read(words) and not last.intersection(words):
+                before = ", ".join("/".join(sorted(it)) for it in trace[max(0, number - 8) : number])
+                could = sorted({said for place in here for said, _ in self._moves[place] if said})
+                return f"{verb}: after [{before}] it did {sorted(words)}; the model could {could}"
+        return None
+
+    def _silently(self, places: Iterable[Place], said: Collection[str]) -> set[Place]:
+        """Returns these places, and all that are reached from there without a word, or with one that was just
+        said."""
+        found, waiting = set[Place](), list(places)
+        while waiting:
+            place = waiting.pop()
+            if place not in found:
+                found.add(place)
+                waiting += [to for it, to in self._moves[place] if it is None or it in said]
+        return found
+
+
+def _is_read(words: Collection[str]) -> bool:
+    return all(it.startswith(("read", "look", "check")) for it in words)
+
+
+_WEIGHTS = {"step": 3, "write": 1, "kill": 0.5, "start": 2, "hold": 0.2}
+
+
+#: Both buckets, each of a day of its own, and a run that archives them.
+_FULL = (
+    ("write", "insert", 1, 0),
+    ("write", "insert", 2, 1),
+    ("start", "A", "archive", 0),
+    ("step", "A", 1000),
+)
+#: A copy that was outdated was kept, and what took its place is under a tombstone that is due.
+_KEPT = (
+    ("tick", 24),
+    ("write", "insert", 1, 0),
+    ("write", "insert", 2, 0),
+    *_FULL[2:],
+    ("write", "grow", 1),
+    *(("tick", 1), ("start", "A", "run", 0), ("step", "A", 1000)) * 2,
+    ("tick", 1),
+)
+_LENGTHS = (0, 4, 1000)
+
+
+@cache
+def explored() -> Paths:
+    """Returns the paths of all programs of an offline archive."""
+    paths = Paths()
+    for others in ((), ("compact",), ("restore", "unpin"), ("erase",)):
+        paths.explore(Scope(("archive", *others), (0,), _LENGTHS), range(150))
+    paths.explore(Scope(("archive", "run", "restore", "erase"), (0,), _LENGTHS, kind="ending"), range(300))
+    paths.explore_crashes(Scope(kind="ending"), _KEPT, "run")
+    return paths

@@ -1,0 +1,49 @@
+"""Traces that no program of the model could leave are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explore.explorer import Scope
+from tests.explore.paths import Paths
+from tests.faults.crashes.traces import UnknownStep, words
+
+COPIED = [
+    *("file put data", "file put buckets", "file read data", "file read buckets"),
+    *("file look at data", "file look at buckets", "mongo update bucketwise_receipts begun"),
+    *("file place manifests", "file put manifests", "file read manifests", "mongo commit receipt"),
+]
+DELETED = ["file read data", "file read buckets", "file look at manifests", "mongo commit delete"]
+
+
+@pytest.fixture(scope="module")
+def paths() -> Paths:
+    found = Paths()
+    found.explore(Scope(("archive",), (0,)), range(12))
+    return found
+
+
+def test_a_run_is_followed_as_far_as_it_came(paths: Paths) -> None:
+    whole = list(words(iter([*COPIED, *DELETED])))
+    assert [paths.fault("archive", whole[:end]) for end in range(len(whole) + 1)] == [None] * (len(whole) + 1)
+
+
+@pytest.mark.parametrize(
+    ("trace", "step"),
+    [
+        ([*COPIED[:2], *COPIED[4:]], "begin"),  # not read back
+        ([*COPIED[:6], *COPIED[7:]], "put manifest"),  # not noted before
+        ([*COPIED[:9], COPIED[10]], "receipt"),  # a manifest that was not read back
+        ([*COPIED, *DELETED[2:]], "delete"),  # the files were not asked for
+        (DELETED[3:], "delete"),
+        ([*COPIED[:2], "file remove manifests"], "delete manifest"),
+    ],
+)
+def test_what_comes_too_early_is_told(paths: Paths, trace: list[str], step: str) -> None:
+    assert f"it did ['{step}" in (paths.fault("archive", list(words(iter(trace)))) or "")
+
+
+@pytest.mark.parametrize("label", ["mongo drop it", "file truncate data", "mongo commit ?"])
+def test_a_step_that_the_model_has_not_is_told(label: str) -> None:
+    with pytest.raises(UnknownStep, match="the model has no step"):
+        list(words(iter([*COPIED, label])))

@@ -1,0 +1,92 @@
+"""Traces of real runs, in the words of the model that `tests/explore` explores.
+
+Each operation that a run logs (`points.py`) is a step of the model, or is beside the protocol: it decides
+nothing about what is kept and what goes. One that is neither fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.explore.paths import explored
+from tests.faults.crashes.elsewhere import COPY, GLACIER, KEY, MOVES
+from tests.faults.crashes.jobs import LAKE, Job
+from tests.faults.crashes.points import read_log
+
+#: Steps of the model, by operation; several words where it depends on what came before.
+_STEPS = {
+    r"(file put|s3 PutObject) (data|buckets)": "put file",
+    r"(file put|s3 PutObject) manifests": "put manifest",
+    r"(file put|s3 PutObject) versions": "put kept",
+    r"(file put|s3 PutObject) superseded": "put link",
+    r"(file remove|s3 DeleteObjects) (data|buckets)": "delete file",
+    r"(file remove|s3 DeleteObjects) manifests": "delete manifest",
+    r"(file remove|s3 DeleteObjects) (versions|superseded)": "delete kept",
+    r"(file read|s3 GetObject) (data|buckets)": "read file, check file",
+    r"(file look at|s3 HeadObject) (data|buckets)": "look at file, check file",
+    r"(file read|s3 GetObject) manifests": "read manifest",
+    r"(file look at|s3 HeadObject) manifests": "look at manifest",
+    r"(file read|s3 GetObject) versions": "read kept",
+    r"(file read|s3 GetObject) superseded": "read link",
+    r"mongo update bucketwise_receipts begun": "begin",
+    r"mongo update bucketwise_receipts due": "due",
+    r"mongo update bucketwise_receipts dropped": "dropped",
+    r"mongo commit (hourly|daily|expired|erased) summaries": "summaries",
+    r"mongo commit receipt": "receipt",
+    r"mongo commit exchange": "exchange",
+    r"mongo commit delete": "delete, erase",
+    r"mongo commit restore": "restore",
+    r"mongo commit unpin": "unpin, erase",
+    r"mongo commit tombstones": "tombstones",
+    r"mongo commit noted end": "noted end",
+    r"mongo commit end of a commit": "end",
+}
+#: What is beside the protocol: work in memory, what is read of MongoDB, listings, parts of what counts as one
+#: step, and books of our own that decide nothing here.
+_BESIDE = (
+    r"read config|sort into what goes|encode|make .*|rebuild documents|report",
+    r"mongo (find|getMore|aggregate|count|distinct|listIndexes|listCollections|createIndexes) .*",
+    r"mongo replSetGetConfig stream|mongo findAndModify bucketwise_receipts",  # the marker of a store
+    r"mongo .* in transaction|mongo abort .*",
+    r"mongo (findAndModify|update) bucketwise_(lease|runs|progress|quarantine).*",
+    r"mongo (insert|delete) bucketwise_(runs|quarantine).*",
+    r"mongo commit (claim|checkpoint|entries (joined|compared)|question for holds|erasure (begun|ended))",
+    r"mongo commit (erased files counted|tombstones of summaries|held commits|move of receipts)",
+    r"mongo update bucketwise_receipts (store|lineage|owner|policy|known.*|compacted)",
+    r"(file \w+|file look at|s3 \w+) (lineage|owner|marker|holds|checkpoints|\.tmp)",
+    r"file (place|make folder|remove folder|list) .*|s3 List\w+ .*",
+    r"(file \w+|file look at|s3 \w+) other",
+)
+
+
+class UnknownStep(AssertionError):
+    """A run did what neither is a step of the model nor beside it."""
+
+
+def words(labels: Iterator[str]) -> Iterator[frozenset[str]]:
+    """Yields the words of each operation that is a step."""
+    for label in labels:
+        found = next((it for pattern, it in _STEPS.items() if re.fullmatch(pattern, label)), None)
+        if found is not None:
+            yield frozenset(found.split(", "))
+        elif not any(re.fullmatch(it, label) for it in _BESIDE):
+            raise UnknownStep(f"the model has no step {label!r}")
+
+
+#: The verbs that the model has, and what policies have that it has not.
+_VERBS = ("archive", "run", "compact", "restore", "unpin", "erase")
+_WITHOUT = ('to = "online"', COPY, KEY, LAKE, MOVES, GLACIER)
+
+
+def is_modelled(job: Job, verb: str) -> bool:
+    """Returns whether the model has such runs."""
+    return verb in _VERBS and not any(it in job.text for it in _WITHOUT)
+
+
+def follow(verb: str, log: Path) -> None:
+    """Follows a run in the model, as far as it came."""
+    trace = list(words(label for mark, label in read_log(log) if mark == "<"))
+    fault = explored().fault(verb, trace)
+    assert fault is None, fault
