@@ -52,7 +52,7 @@ bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other 
 soak: $(VENV)/dev.done  ## what takes hours, a thousand examples of what holds for any input, mutants
 	@.ci/test-programs soak
 	@$(BIN)/pytest -m soak $(ARGS)
-	@$(BIN)/pytest -n 3 -m "not soak" --hypothesis-profile=long tests/buckets tests/rollups $(ARGS)
+	@$(BIN)/pytest -n 3 -m "not soak" --hypothesis-profile=long tests/buckets tests/rollups tests/test_broken_input.py $(ARGS)
 ifeq ($(ARGS),)
 	@$(BIN)/pytest -n 3 -m "$(BRIEF)" --cov --cov-config=tests/coverage.ini --cov-context=test --cov-report=
 	@$(BIN)/python -m tests.mutants .coverage
