@@ -237,11 +237,22 @@ class OfflineArchive(ArchivedCommits):
                 yield SectionBuckets(here, self.load(manifest, number).take(here - start))
 
     def check(self, manifest: Manifest) -> None:
-        """Reads all sections with their states, and raises as `sections` does."""
-        for _ in self.sections(manifest):
-            pass
+        """Reads all sections with their states, which have to be those of their documents, and raises as
+        `sections` does."""
         for number in range(len(manifest.sections)):
-            self.states(manifest, number)
+            which = [it == number for it in range(len(manifest.sections))]
+            for held in self.sections(manifest, which):
+                self._check_states(manifest, number, held.batch)
+
+    def _check_states(self, manifest: Manifest, number: int, batch: Batch) -> None:
+        """Raises DamagedError where the states of a section can't be read, or are others than today's policy
+        makes of its documents, though made with the same settings."""
+        states, file = self.states(manifest, number), manifest.sections[number].states_file
+        if states is None or file is None or not states.are_made_with(self.policy):
+            return
+        if states_of(self.policy, BucketSet(batch, self.policy)) not in (None, states):
+            place = f"{self.store.url}/{file.key}"
+            raise DamagedError("part-differs", place, "its states are not those of the archived documents")
 
     def states(self, manifest: Manifest, number: int) -> SectionStates | None:
         """Returns what the states file of the section with this number holds; None where there is none.
@@ -250,7 +261,8 @@ class OfflineArchive(ArchivedCommits):
 
         if (file := manifest.sections[number].states_file) is None:
             return None
-        data = fetch(self.store, file)
+        with thawable(self.policy, manifest):
+            data = fetch(self.store, file)
         with decoding(self.store, file):
             return parquet.read_states(data, self.store.file_keys(file.key))
 
@@ -274,7 +286,8 @@ class OfflineArchive(ArchivedCommits):
         """Returns the `_id`s in the section with this number, as its buckets file alone tells them; None
         where it does not. Raises DamagedError."""
         section, fields = manifest.sections[number], len(manifest.archived_policy.value_names)
-        groups = self._groups(section.buckets_file, section.readings, fields)
+        with thawable(self.policy, manifest):
+            groups = self._groups(section.buckets_file, section.readings, fields)
         with decoding(self.store, section.buckets_file):
             return ids_of(groups, section.readings, fields, section.documents_bytes)
 

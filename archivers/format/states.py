@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -23,7 +22,7 @@ from bucketwise.buckets.models.series import series_key
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import COLD
 from bucketwise.config.written import fingerprint, layout_fingerprint
-from bucketwise.rollups.calendar.levels import Span, levels_of
+from bucketwise.rollups.calendar.levels import LOCAL, Span, levels_of
 from bucketwise.rollups.calendar.windows import day_edges, to_ms
 from bucketwise.rollups.rolling.slices import reads_at_once
 from bucketwise.rollups.statistics import statistics_of
@@ -34,6 +33,8 @@ from bucketwise.rollups.summaries.summary import State, aggregate
 #: How many readings a state has to stand for on average, unless there are few: states stay in a class that
 #: costs many times as much as that of the parts.
 LEAST_READINGS, FEW_STATES = 50, 500
+#: Of how many cells states are made at once.
+_AT_ONCE = 200_000
 #: The edges of cells (milliseconds), by whether they go by the readings' own clocks.
 Edges = Mapping[bool, Sequence[int]]
 
@@ -54,13 +55,19 @@ class SectionStates(NamedTuple):
     settings: str
     summaries: bytes
 
+    def are_made_with(self, policy: Policy) -> bool:
+        """Returns whether they were made with the settings of a policy."""
+        return self.settings == _settings(policy)
+
     def cells(self, policy: Policy, edges: Edges) -> Iterator[CellState]:
         """Yields the states of the cells between these edges. Raises ValueError where they were made with
         other settings, or for other windows."""
-        if self.settings != _settings(policy):
+        if not self.are_made_with(policy):
             raise ValueError("the states were made with other settings")
+        # Where windows go by clocks, no field is called so.
+        has_clocks = any(it.local for it in levels_of(policy))
         for document in bson.decode_iter(self.summaries, documents.OPTIONS):
-            local = "timezone" in document
+            local = has_clocks and document.get("timezone") == LOCAL
             start, end = to_ms(document["start"]), to_ms(document["end"])
             cuts = edges.get(local, ())
             cell = bisect_right(cuts, start) - 1
@@ -86,31 +93,51 @@ def states_of(policy: Policy, buckets: BucketSet) -> SectionStates | None:
     decoded = (buckets if buckets.policy == policy else BucketSet(buckets.batch, policy)).decoded
     if decoded.quarantined:
         return None
-    found = list(_states(policy, decoded.columns))
-    if len(found) > max(FEW_STATES, len(decoded.columns.time) // LEAST_READINGS):
+    columns = decoded.columns
+    edges = _edges(policy, columns.time)
+    if sum(_count(columns, *it) for it in edges.items()) > max(
+        FEW_STATES, len(columns.time) // LEAST_READINGS
+    ):
         return None
-    cells = (documents.of_cell(policy, series, span, state, local=it) for it, series, span, state in found)
-    return SectionStates(_settings(policy), b"".join(cells))
+    found = (
+        documents.of_cell(policy, series, span, state, local=local)
+        for local, cuts in edges.items()
+        for series, span, state in _states(policy, columns, cuts, local=local)
+    )
+    return SectionStates(_settings(policy), b"".join(sorted(found)))
 
 
 def _settings(policy: Policy) -> str:
     return f"{fingerprint(policy)} {layout_fingerprint(policy)}"
 
 
-def _states(policy: Policy, columns: Columns) -> Iterator[tuple[bool, Series, Span, State]]:
-    if not len(columns.time):
-        return
+def _count(columns: Columns, local: bool, edges: NDArray[np.int64]) -> int:
+    """Returns how many cells of a series have a reading."""
+    clock = columns.local if local and columns.local is not None else columns.time
+    cells = np.searchsorted(edges, clock, side="right")
+    return len(np.unique(columns.series_of_readings.astype(np.int64) * (len(edges) + 1) + cells))
+
+
+def _states(
+    policy: Policy, columns: Columns, edges: NDArray[np.int64], *, local: bool
+) -> Iterator[tuple[Series, Span, State]]:
+    """Yields the states between edges, of some windows at a time: what aggregates them has room for each
+    series in each window."""
     fields, interval = statistics_of(policy), interval_of(policy)
-    for local, edges in _edges(policy, int(columns.time.min()), int(columns.time.max())).items():
-        cells = list(pairwise(edges.tolist()))
-        for series, cell, state in aggregate(columns, edges, fields, interval=interval, local=local):
-            yield local, columns.series[series], cells[cell], state
+    step = max(1, _AT_ONCE // len(columns.series))
+    for at in range(0, len(edges) - 1, step):
+        cuts = edges[at : at + step + 1]
+        for series, cell, state in aggregate(columns, cuts, fields, interval=interval, local=local):
+            yield columns.series[series], (int(cuts[cell]), int(cuts[cell + 1])), state
 
 
-def _edges(policy: Policy, first: int, last: int) -> dict[bool, NDArray[np.int64]]:
-    """Returns the edges of all windows that readings from first to last may be in, and those of the slices in
+def _edges(policy: Policy, times: NDArray[np.int64]) -> dict[bool, NDArray[np.int64]]:
+    """Returns the edges of all windows that readings at these times may be in, and those of the slices in
     which a roll-up reads."""
     assert policy.rollup is not None
+    if not len(times):
+        return {}
+    first, last = int(times.min()), int(times.max())
     zone = ZoneInfo(policy.rollup.timezone if policy.rollup.has_days else "UTC")
     found: dict[bool, set[int]] = {}
     for level in levels_of(policy):

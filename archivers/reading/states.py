@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.states import CellState, has_states
 from bucketwise.archivers.reading.archived import ArchivedReader, ColdSection
 from bucketwise.buckets.bson.raw import Batch
@@ -31,14 +32,14 @@ class ColdReader:
 
     def _take(self, cold: ColdSection) -> None:
         """Takes the states of a section. They count all its buckets: one that came back as it was would count
-        twice."""
-        states = cold.states if has_states(self._policy) else None
-        if states is None or (ids := cold.ids) is None or not self._live.isdisjoint(ids):
-            raise cold.error
+        twice. Where they are damaged, which `verify` tells, its parts have to be read as well."""
         try:
+            states = cold.states if has_states(self._policy) else None
+            if states is None or (ids := cold.ids) is None or not self._live.isdisjoint(ids):
+                raise cold.error
             self.found += states.cells(self._policy, self._edges)
-        except ValueError:
-            raise cold.error from None
+        except (DamagedError, ValueError) as error:
+            raise cold.error from error
 
     @cached_property
     def _live(self) -> set[bytes]:

@@ -11,7 +11,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 from bson import encode
+from pymongo.database import Database
 
+from bucketwise.archivers.format import states, writing
 from bucketwise.archivers.format.parquet import read_states, write_states
 from bucketwise.archivers.format.states import FEW_STATES, LEAST_READINGS, SectionStates, states_of
 from bucketwise.buckets.bson.raw import Batch, Docs
@@ -19,12 +21,16 @@ from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.models.series import series_key
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
 from bucketwise.rollups.calendar.windows import day_edges, step_edges, to_ms
 from bucketwise.rollups.rolling.slices import CellStates
 from bucketwise.rollups.statistics import statistics_of
 from bucketwise.rollups.summaries.coverage import interval_of
 from bucketwise.rollups.summaries.summary import State, aggregate
+from tests.archivers.builders import Case, slots
+from tests.archivers.harness import Cycle
 
+Document = dict[str, Any]
 FIRST = datetime(2021, 3, 26, tzinfo=UTC)  # two days before clocks change in Berlin
 HOUR_MS = 3_600_000
 
@@ -51,7 +57,8 @@ def buckets_of(policy: Policy, count: int = 2000, days: int = 5) -> BucketSet:
         at = FIRST + timedelta(minutes=source.randrange(days * 1440))
         price = odd[number % 50] if number % 50 < len(odd) else source.gauss(0, 100)
         offset = source.choice([-60, 0, 345])
-        found.append(encode({"_id": number, "symbol": f"S{number % 3}", "d": at, "p": price, "z": offset}))
+        names = {"symbol": f"S{number % 3}", "timezone": ["local", "UTC", 7.5][number % 3]}
+        found.append(encode({"_id": number, **names, "d": at, "p": price, "z": offset}))
     return BucketSet(batch_of(found), policy)
 
 
@@ -68,10 +75,10 @@ def kept(buckets: BucketSet) -> SectionStates:
     return found
 
 
-def merged(policy: Policy, states: SectionStates, edges: Sequence[int], *, local: bool) -> dict[Any, State]:
+def merged(policy: Policy, found: SectionStates, edges: Sequence[int], *, local: bool) -> dict[Any, State]:
     """The states of cells by their series and number, as a roll-up merges them."""
     cells = CellStates(edges, statistics_of(policy))
-    for it in states.cells(policy, {local: edges}):
+    for it in found.cells(policy, {local: edges}):
         assert it.local is local
         cells.add(*it[1:])
     return cells.states
@@ -107,6 +114,16 @@ SHAPES: dict[str, tuple[Policy, bool, list[Sequence[int]]]] = {
         True,
         [day_edges(*SPAN, ZoneInfo("UTC")).tolist()],
     ),
+    "hours alone, of a field called timezone": (
+        policy_of({"daily": None}, series_fields=("timezone",)),
+        False,
+        [step_edges(*SPAN, HOUR_MS)],
+    ),
+    "hours alone, of values called timezone": (
+        policy_of({"daily": None}, value_fields=("p", "timezone")),
+        False,
+        [step_edges(*SPAN, HOUR_MS)],
+    ),
     "some hours": (policy_of(), False, [[SPAN[0] + 30 * HOUR_MS, SPAN[0] + 31 * HOUR_MS]]),
 }
 
@@ -115,18 +132,56 @@ SHAPES: dict[str, tuple[Policy, bool, list[Sequence[int]]]] = {
 def test_states_merge_to_what_the_readings_amount_to(shape: str) -> None:
     policy, local, all_edges = SHAPES[shape]
     buckets = buckets_of(policy)
-    states = kept(buckets)
+    found = kept(buckets)
     for edges in all_edges:
         expected = direct(buckets, edges, local=local)
         assert expected
-        assert merged(policy, states, edges, local=local) == expected
+        assert merged(policy, found, edges, local=local) == expected
+
+
+def test_states_are_made_of_some_windows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = policy_of()
+    whole = kept(buckets_of(policy))
+    monkeypatch.setattr(states, "_AT_ONCE", 10)
+    assert kept(buckets_of(policy)) == whole
+
+
+def test_where_there_would_be_too_many_none_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make them takes kilobytes for each."""
+    policy = policy_of()
+
+    def aggregated(*_: Any, **__: Any) -> None:
+        raise AssertionError("states were made")
+
+    monkeypatch.setattr(states, "aggregate", aggregated)
+    assert states_of(policy, buckets_of(policy, 2000, days=40)) is None
+
+
+def test_states_of_other_readings_are_named(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is what its manifest says, and says something else than the parts: a fault of the program."""
+    case = slots("minute").with_archive(storage_class="GLACIER")
+    summed = case.policy.model_copy(update={"rollup": policy_of().rollup})
+    cycle = Cycle(database, Case(case.name, summed, case.documents, case.readings), file_store)
+
+    def of_the_first(policy: Policy, buckets: BucketSet) -> SectionStates | None:
+        return states_of(policy, BucketSet(buckets.batch.take(np.array([0])), policy))
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(writing, "states_of", of_the_first)
+        cycle.load().run()
+    assert len(list(cycle.root.rglob("*.states.parquet"))) == 1
+    assert [it.code for it in cycle.verify().bad] == ["part-differs"]
+    monkeypatch.setattr(SectionStates, "are_made_with", lambda *_: False)
+    assert cycle.verify().bad == []  # other settings make others
 
 
 def test_states_of_other_windows_or_settings_are_refused() -> None:
     policy = policy_of()
-    states = kept(buckets_of(policy))
+    found = kept(buckets_of(policy))
     with pytest.raises(ValueError, match="other windows"):
-        list(states.cells(policy, {False: [SPAN[0], SPAN[0] + HOUR_MS // 2, SPAN[1]]}))
+        list(found.cells(policy, {False: [SPAN[0], SPAN[0] + HOUR_MS // 2, SPAN[1]]}))
     for other in (
         policy_of({"percentiles": (50,)}),
         policy_of({"timezone": "Europe/Berlin"}),
@@ -134,7 +189,7 @@ def test_states_of_other_windows_or_settings_are_refused() -> None:
         policy_of(series_defaults={"symbol": "none"}),
     ):
         with pytest.raises(ValueError, match="other settings"):
-            list(states.cells(other, {False: SPAN}))
+            list(found.cells(other, {False: SPAN}))
 
 
 def test_there_are_none_where_they_would_be_about_as_many_as_readings() -> None:

@@ -66,12 +66,22 @@ class Chilled:
         """Has the store lose the states of ticks."""
         self._delete("meta/buckets/", ".states.parquet")
 
+    def freeze_states(self) -> None:
+        """Moves the states of ticks to a cold class, as a lifecycle rule does that somebody wrote for all."""
+        client = s3_client(str(self.store.endpoint_url))
+        for place in self._objects("meta/buckets/", ".states.parquet"):
+            client.copy_object(**place, CopySource=place, StorageClass="GLACIER")
+
     def _delete(self, folder: str, ending: str = "") -> None:
         client = s3_client(str(self.store.endpoint_url))
+        for place in self._objects(folder, ending):
+            client.delete_object(**place)
+
+    def _objects(self, folder: str, ending: str) -> list[dict[str, str]]:
+        client = s3_client(str(self.store.endpoint_url))
         bucket, _, prefix = self.store.url.removeprefix("s3://").partition("/")
-        for item in client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/ticks/{folder}")["Contents"]:
-            if item["Key"].endswith(ending):
-                client.delete_object(Bucket=bucket, Key=item["Key"])
+        found = client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/ticks/{folder}")["Contents"]
+        return [{"Bucket": bucket, "Key": it["Key"]} for it in found if it["Key"].endswith(ending)]
 
 
 def thaws_after(store: Store, looks: int) -> None:

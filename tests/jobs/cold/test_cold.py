@@ -124,7 +124,10 @@ def test_states_lie_encrypted_in_each_copy_and_go_with_their_commit(chilled: Chi
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("what", ["a bucket that came back", "other percentiles", "one of a time counts"])
+@pytest.mark.parametrize(
+    "what",
+    ["a bucket that came back", "other percentiles", "one of a time counts", "lost states", "cold states"],
+)
 def test_a_late_reading_waits_for_a_thaw_where_states_do_not_tell(chilled: Chilled, what: str) -> None:
     database = chilled.place.database
     came_back = database.ticks.find_one({"d": START + timedelta(minutes=1)})
@@ -137,6 +140,10 @@ def test_a_late_reading_waits_for_a_thaw_where_states_do_not_tell(chilled: Chill
     elif what == "other percentiles":
         policies = POLICIES.replace('daily = "ticks_daily"', 'daily = "ticks_daily"\npercentiles = [50]')
         chilled.write_config(GLACIER, policies)
+    elif what == "lost states":
+        chilled.delete_states()
+    elif what == "cold states":
+        chilled.freeze_states()
     database.ticks.insert_one({"symbol": "MDB", "d": START, "p": {"5": 99.0}})
     ran = chilled("run", "--json", now=DAY_AFTER)
     assert ran.code == 3, ran
