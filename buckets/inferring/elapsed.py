@@ -124,6 +124,9 @@ def _units(held: Sequence[Any], owners: Sequence[int], gaps: Mapping[int, int]) 
     filled = median([lasts[it] / gap for it, gap in gaps.items() if lasts.get(it)] or [0])
     fitting = [it for it, ms in _UNITS.items() if filled * ms <= _OVER]
     reaching = [it for it in fitting if _REACH * filled * _UNITS[it] >= 1]
+    is_filled = any(_FULL <= filled * _UNITS[it] <= 1 / _FULL for it in reaching)
+    if reaching and not is_filled:  # they may be far from each other
+        reaching = fitting[fitting.index(reaching[0]) :][: len(reaching) + 1]
     if reaching and "+s" in fitting and not all(map(is_whole, held)):  # mostly, fractions are of seconds
         reaching = [it for it in fitting if it in (*reaching, "+s")]
     gap = sorted(gaps.values())[len(gaps) // 4]
@@ -135,6 +138,8 @@ _LONGEST = 8 * 86_400_000
 #: In most buckets the last sample comes after this part of the time to the next one of the series, and before
 #: so many times of it are over: buckets that are closed by size, or late, reach over the next one.
 _REACH, _OVER = 20, 2
+#: Share of that time from which on buckets leave nothing out, and the other way round.
+_FULL = 0.9
 
 
 def _way(unit: str, reach: int, gap: int | None) -> Alternative:

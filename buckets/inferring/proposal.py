@@ -90,6 +90,8 @@ def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[s
     identify rows."""
     unique = [path for path in likely if _count_distinct(columns[path]) == len(columns[path]) >= _MIN_ROWS]
     if len(unique) == len(likely):
+        for path in unique:
+            notes.add_question(_KEY, f"{quoted(path)} is another one in each document. Is each one series?")
         return likely
     for path in unique:
         notes.add_question(

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from bucketwise.buckets.inferring.fields import is_whole, listed, non_null
+from bucketwise.buckets.inferring.fields import hints, is_whole, listed, non_null, words_of
 from bucketwise.buckets.inferring.proposal import Alternative, Proposal, grouped
 from bucketwise.buckets.inferring.values import Columns
 
@@ -16,6 +16,8 @@ _EACH, _ROWS, _TRIED = 4, 10_000, 6
 #: Share of steps that have to be alike, how much more of them than without the fields, and by how much a
 #: step may differ.
 _EVEN, _MORE, _ABOUT = 0.6, 0.2, 0.1
+#: Names of numbers that a calendar or a clock makes.
+_OF_CALENDAR = words_of("year quarter month week weekday dow day hour minute second")
 #: Share of neighbours that are of another thing where things take turns.
 _IN_TURN = 0.9
 
@@ -42,7 +44,7 @@ def ask_of_things(rows: Columns, times: Sequence[int | None], proposal: Proposal
 def _things(rows: Columns, times: Sequence[int | None], series: list[str]) -> list[str]:
     """Returns the fewest whole numbers that part documents into such as come in even steps; none where they
     do anyway."""
-    possible = [path for path, held in rows.items() if path not in series and _may_name(held)][:_TRIED]
+    possible = [path for path, held in rows.items() if path not in series and _may_name(path, held)][:_TRIED]
     alone = _evenness(rows, times, series)
     for found in (list(it) for count in (1, 2) for it in combinations(possible, count)):
         even = _evenness(rows, times, [*series, *found])
@@ -51,7 +53,9 @@ def _things(rows: Columns, times: Sequence[int | None], series: list[str]) -> li
     return []
 
 
-def _may_name(held: Sequence[object]) -> bool:
+def _may_name(path: str, held: Sequence[object]) -> bool:
+    if hints(path, _OF_CALENDAR):
+        return False
     found = non_null(held)
     return (
         len(found) == len(held) and all(map(is_whole, found)) and 1 < len(set(found)) <= len(found) // _EACH

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.inferring.fields import (
     BOOKKEEPING,
+    NUMBERED,
+    SERIES,
     hints,
     is_number,
     is_text,
@@ -34,7 +36,7 @@ _CALLED = words_of(
     "stunde fecha ano mes semana dia hora annee mois semaine jour heure data anno mese giorno ora tijd"
 )
 _LIKE_DATE = re.compile(
-    r"(?<![0-9])(19|20)[0-9]{2}(?![0-9]{1,2}(?![0-9]))|(?<!\w)[0-9]{1,2}[./-][0-9]{1,2}(?!\w)"
+    r"(?<![0-9])(19|20)[0-9]{2}(?![0-9]{1,2}(?![0-9])|-?[0-9]{3})|(?<!\w)[0-9]{1,2}[./-][0-9]{1,2}(?!\w)"
 )
 _DIGIT, _DIGITS = re.compile("[0-9]"), re.compile("[0-9]+")
 #: So many different values that never come again are no chance. Numbers that count from far away are large.
@@ -153,7 +155,7 @@ def _are_places(path: str, step: _Step, series: list[str], time: Time, evidence:
     width = math.gcd(*(b - a for a, b in pairwise(places)))
     count = (places[-1] - places[0]) // width + 1 if width else 1
     steps = grouped(series, columns, time.values).values()
-    is_inside = hints(path, step.called) or count in step.counts
+    is_inside = hints(path, step.called) or (count in step.counts and not hints(path, SERIES | NUMBERED))
     return is_inside and any(len(it) > len(set(it)) for it in steps)
 
 

@@ -346,3 +346,24 @@ def test_days_of_text_with_an_hour_more_or_less_tell_when_clocks_were_changed(zo
         "Asia/Tokyo",
         "America/New_York" if month == 3 and "/B" in zone else "Europe/Berlin",
     } - {zone}
+
+
+@pytest.mark.parametrize(("step", "units"), [(10, ["+m", "+s"]), (100, ["+s", "+ms"])])
+def test_buckets_far_from_each_other_do_not_tell_their_unit(step: int, units: list[str]) -> None:
+    documents = [
+        {"from": START + day * 5 * HOUR, "s": [{"t": it * step, "kw": it % 7 / 4} for it in range(30 + day)]}
+        for day in range(12)
+    ]
+    found = inferred(documents)
+    assert [it.policy.model_dump()["sample_time_unit"] for it in found.ways] == units
+
+
+def test_numbered_devices_are_read_once_a_day_and_orders_have_a_number() -> None:
+    days = [START + it * DAY for it in range(20)]
+    found = inferred([{"day": at, "device_id": it, "kwh": it / 7} for at in days for it in range(1, 25)])
+    assert found.policy is not None
+    assert found.policy.series_fields == ("device_id",)
+    found = inferred([{"no": f"2025-{1000 + i}", "createdAt": at, "v": i / 7} for i, at in enumerate(TIMES)])
+    assert found.policy is not None
+    assert found.policy.time_fields == ("createdAt",)
+    assert '"no" is another one in each document' in found.notes.questions["series_fields"][0]
