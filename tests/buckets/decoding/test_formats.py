@@ -42,7 +42,7 @@ OTHERS = [
     *("%d.%m.%Y %H:%M:%S", "%d.%m.%y %H:%M", "%m/%d/%Y %I:%M:%S %p", "%b %d %Y %H:%M", "%d %B %Y, %H h"),
     *("%a, %d %b %Y %H:%M:%S %z", "%A %d/%m/%Y %H:%M", "%Y-%j %H:%M", "%H:%M:%S %d.%m.%Y", "%d-%b-%y"),
     *("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d %H:%M:%S.%f %z", "%d%m%Y%H%M", "100%% %d.%m.%Y".replace("100", "x")),
-    *("%Y-%m-%d %H:%M:%S UTC", "%G-W%V-%u", "%GW%V%u %H:%M:%S.%f", "%G-W%V-%uT%H:%M%z"),
+    *("%Y-%m-%d %H:%M:%S UTC", "%G-W%V-%u", "%GW%V.%u %H:%M:%S", "%G-W%V-%uT%H:%M%z"),
 ]
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]
 OFFSETS = [timedelta(0), timedelta(hours=2), timedelta(hours=-5, minutes=-30), timedelta(hours=14)]
@@ -91,9 +91,11 @@ def instant(text: str, format: str, zone: str) -> int | None:
 
 
 def _is_week_beyond(text: str, format: str) -> bool:
-    """Whether the text names week 53 of a year that has 52."""
-    told = re.match("([0-9]{4})-?w53", text.lower()) if "%V" in format else None
-    return told is not None and date(int(told[1]), 12, 28).isocalendar().week == 52
+    """Whether the text names week 0, or 53 of a year that has 52: Python counts on."""
+    told = re.match("([0-9]{4})-?w([0-9]+)", text.lower()) if "%V" in format else None
+    if told is None or int(told[1]) == 0:
+        return False
+    return not 1 <= int(told[2]) <= date(int(told[1]), 12, 28).isocalendar().week
 
 
 @many
