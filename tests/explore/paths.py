@@ -89,10 +89,10 @@ class Paths:
                 for _ in state.finish():
                     pass
 
-    def explore_crashes(self, scope: Scope, before: Sequence[Event], verb: str) -> None:
+    def explore_crashes(self, before: Sequence[Event], verb: str, grace: int = HOUR) -> None:
         """Learns from a program that is killed at each of its steps, and from the runs that follow."""
         for steps in count():
-            state = State(HOUR, scope)
+            state = State(grace, Scope(kind="ending"))
             with self._learning():
                 for event in (*before, ("start", "A", verb, 0), *[("step", "A", 1)] * steps):
                     state.happen(event)
@@ -125,10 +125,11 @@ class Paths:
         assert self.starts[verb], f"the model has no program {verb}"
         here, last = self._silently(self.starts[verb], ()), frozenset[str]()
         for number, words in enumerate(trace):
-            there = {to for place in here for said, to in self._moves[place] if said in words}
-            if there:
-                last = frozenset(words)
-                here = self._silently(there, last) | (here if _is_read(words) else set())
+            moves = [it for place in here for it in self._moves[place] if it[0] in words]
+            if moves:
+                last = frozenset(str(said) for said, _ in moves)
+                there = self._silently((to for _, to in moves), last)
+                here = there | (here if _is_read(words) else set())
             elif not _is_read(words) and not last.intersection(words):
                 before = ", ".join("/".join(sorted(it)) for it in trace[max(0, number - 8) : number])
                 could = sorted({said for place in here for said, _ in self._moves[place] if said})
@@ -161,12 +162,14 @@ _FULL = (
     ("start", "A", "archive", 0),
     ("step", "A", 1000),
 )
+#: Both are copies of one commit.
+_TOGETHER = (("write", "insert", 1, 0), ("write", "insert", 2, 0), *_FULL[2:])
+#: One has changed in its grace, and somebody has deleted the other.
+_CHANGED = (*_TOGETHER, ("write", "grow", 1), ("write", "delete", 2), ("tick", 1))
 #: A copy that was outdated was kept, and what took its place is under a tombstone that is due.
 _KEPT = (
     ("tick", 24),
-    ("write", "insert", 1, 0),
-    ("write", "insert", 2, 0),
-    *_FULL[2:],
+    *_TOGETHER,
     ("write", "grow", 1),
     *(("tick", 1), ("start", "A", "run", 0), ("step", "A", 1000)) * 2,
     ("tick", 1),
@@ -181,5 +184,8 @@ def explored() -> Paths:
     for others in ((), ("compact",), ("restore", "unpin"), ("erase",)):
         paths.explore(Scope(("archive", *others), (0,), _LENGTHS), range(150))
     paths.explore(Scope(("archive", "run", "restore", "erase"), (0,), _LENGTHS, kind="ending"), range(300))
-    paths.explore_crashes(Scope(kind="ending"), _KEPT, "run")
+    paths.explore_crashes(_KEPT, "run")
+    for verb in ("archive", "run"):
+        paths.explore_crashes(_CHANGED, verb)
+        paths.explore_crashes(_FULL[:2], verb, 0)
     return paths

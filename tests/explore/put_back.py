@@ -197,7 +197,7 @@ FAULTS = {
         (commits, "put_sound", unread),
         (runs, "look_at_files", nothing),
         (commits, "look_at_files", nothing),
-        seed=179,
+        seed=119,
     ),
     "listing-believed": _fault(
         "files were cleared of a commit that has a receipt, and that a listing left out",

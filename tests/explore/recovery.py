@@ -28,6 +28,7 @@ def recover(run: Run) -> Steps:
             raise Halt(f"the manifest of {name} is missing")
     yield from drop_all_replaced(run)
     yield from clear(run)
+    yield from clear_unfinished()
     yield from adopt_unknown(run)
 
 
@@ -60,6 +61,15 @@ def clear(run: Run) -> Steps:
         return
     check_unregistered(left, (yield read("receipt")).of("receipt"))
     yield delete("file", *left)
+
+
+def clear_unfinished() -> Steps:
+    """Removes what was kept of commits that nothing has left, since a run died that was about to."""
+    kept: Frozen = yield listing("kept")
+    receipts = (yield read("receipt")).of("receipt")
+    current = {name for name, it in receipts.items() if it.state in CURRENT}
+    if left := [key for key in kept if key.rpartition(".")[0] in current]:
+        yield delete("kept", *left)
 
 
 def check_unregistered(left: Sequence[str], receipts: Mapping[str, Receipt]) -> None:

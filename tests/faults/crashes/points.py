@@ -77,6 +77,7 @@ _PURPOSES = {
     "update bucketwise_receipts stored": "move of parts",
     "update bucketwise_progress summaries": "tombstones of summaries",
     "update bucketwise_progress ended": "noted end",
+    "update bucketwise_receipts heads": "heads",
 }
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (

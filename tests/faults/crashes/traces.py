@@ -34,7 +34,7 @@ _STEPS = {
     r"mongo update bucketwise_receipts due": "due",
     r"mongo update bucketwise_receipts dropped": "dropped",
     r"mongo commit (hourly|daily|expired|erased) summaries": "summaries",
-    r"mongo commit receipt": "receipt",
+    r"mongo commit receipt": "receipt, delete",  # of a delete, where all has changed meanwhile
     r"mongo commit exchange": "exchange",
     r"mongo commit delete": "delete, erase",
     r"mongo commit restore": "restore",
@@ -53,7 +53,7 @@ _BESIDE = (
     r"mongo (findAndModify|update) bucketwise_(lease|runs|progress|quarantine).*",
     r"mongo (insert|delete) bucketwise_(runs|quarantine).*",
     r"mongo commit (claim|checkpoint|entries (joined|compared)|question for holds|erasure (begun|ended))",
-    r"mongo commit (erased files counted|tombstones of summaries|held commits|move of receipts)",
+    r"mongo commit (erased files counted|tombstones of summaries|held commits|move of receipts|heads)",
     r"mongo update bucketwise_receipts (store|lineage|owner|policy|known.*|compacted)",
     r"(file \w+|file look at|s3 \w+) (lineage|owner|marker|holds|checkpoints|\.tmp)",
     r"file (place|make folder|remove folder|list) .*|s3 List\w+ .*",
