@@ -135,8 +135,11 @@ class Fields:
         for number, document in enumerate(fields.documents):
             for path, value in _walk(document, "", 0):
                 target = fields.several if isinstance(value, dict | list) else fields.single
-                if path in target or len(target) < _MAX_FIELDS:
-                    target.setdefault(path, [None] * len(fields.documents))[number] = value
+                if path not in target:
+                    if len(target) >= _MAX_FIELDS:
+                        continue
+                    target[path] = [None] * len(fields.documents)
+                target[path][number] = value
         return fields
 
     def in_most(self, least: float = 1.0) -> dict[str, list[Any]]:

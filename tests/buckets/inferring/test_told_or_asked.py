@@ -322,7 +322,7 @@ def test_numbers_of_samples_are_places(first: int, count: int, width: str | None
 
 
 def test_fractions_count_seconds_or_what_fills_the_time() -> None:
-    found = inferred(_sampled(lambda it: {"t": it / 4}, 4_000))
+    found = inferred(_sampled(lambda it: {"t": it / 4}, 1_200))
     assert [it.policy.model_dump()["sample_time_unit"] for it in found.ways] == ["+m", "+s"]
 
 
