@@ -157,7 +157,12 @@ STEPS = (
         _LEDGER + "_merge_previous",
         _IDLE,
     ),
-    Step("entries compared", "mongo commit entries compared", _LEDGER + "_merge_previous", _DROPS[:1]),
+    Step(
+        "entries compared",
+        "mongo commit entries compared",
+        _LEDGER + "_merge_previous",
+        ("checkpoint", "checkpoint s3"),
+    ),
     Step("joined entry committed", "mongo commit entries joined", _LEDGER + "_merge_previous", _IDLE),
     Step("old entries looked for", "mongo find bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("old entries removed", "mongo delete bucketwise_runs", _LEDGER + "remove_old", _IDLE),
@@ -192,6 +197,12 @@ STEPS = (
         "mongo find it_more",
         "bucketwise.buckets.source:Source.by_ids",
         ("online", "offline s3"),
+    ),
+    Step(
+        "collations of the archive's indexes",
+        "mongo listIndexes it_archive",
+        "bucketwise.buckets.collations:Comparison.of",
+        ("erased online",),
     ),
     Step(
         "TTL of the source",

@@ -55,7 +55,7 @@ _BESIDE = (
     r"mongo commit (claim|checkpoint|entries (joined|compared)|question for holds|erasure (begun|ended))",
     r"mongo commit (erased files counted|tombstones of summaries|held commits|move of receipts|heads)",
     r"mongo update bucketwise_receipts (store|lineage|owner|policy|known.*|compacted)",
-    r"(file \w+|file look at|s3 \w+|cloud \w+) (lineage|owner|marker|holds|checkpoints|\.tmp)",
+    r"(file \w+|file look at|s3 \w+|cloud \w+) (lineage|owner|marker|holds|checkpoints|receipts|\.tmp)",
     r"file (place|make folder|remove folder|list) .*|(s3 List\w+|cloud list) .*",
     r"(file \w+|file look at|s3 \w+|cloud \w+) other",
 )
