@@ -228,7 +228,7 @@ class Source:
         unsorted = self._form.unsorted(field, FIRST_MS, LAST_MS) if field else None
         if unsorted is None or self.is_sorted or not self.model.tells_first:
             return None
-        whole = {"$nor": [it for path in self._form.fields(field) for it in _arrays(path)]}
+        whole = self._whole(field)
         time: Document = {"$project": {"_id": 0, "time": f"${field}"}}
         parts = [unsorted.stages(whole)]
         for dates in self._ranges(field, FIRST_MS, LAST_MS, is_sound=True)[:-1]:
@@ -378,16 +378,15 @@ class Source:
         first, last = at, LAST_MS
         for number in range(len(self._ranges(field, first, last))):
             spans = self._ranges(field, first, last, is_sound=True)
-            paths = self._form.fields(field)
-            arrays = [it for path in paths for it in _arrays(path)]
-            others, collation = {"$and": [{"$nor": arrays}, also or {}]}, self.comparison.of(also)
+            others, collation = {"$and": [self._whole(field), also or {}]}, self.comparison.of(also)
             unsorted = self._form.unsorted(field, first, last)
             if unsorted is not None and number == len(spans) - 1:
                 found += self._extreme_of(unsorted, others, direction, collation)
             else:
                 query = {"$and": [spans[number], others]}
                 first_one = First(1, [(field, direction)], collation)
-                raw = find_raw(self.collection, query, self._session, _only(*paths), first_one)
+                only = _only(*self._form.fields(field))
+                raw = find_raw(self.collection, query, self._session, only, first_one)
                 found += [self._time_in(document, field, direction, at) for docs in raw for document in docs]
             if found and direction == ASCENDING and min(found) <= at:
                 break
@@ -396,6 +395,10 @@ class Source:
         if not found:
             return None
         return min(found) if direction == ASCENDING else max(found)
+
+    def _whole(self, field: str) -> Document:
+        """Returns a query for what has no array where a time lies: the server would look inside."""
+        return {"$nor": [it for path in self._form.fields(field) for it in _arrays(path)]}
 
     def _extreme_of(
         self, times: UnsortedRange, query: Document, direction: int, collation: Collation | Document

@@ -216,16 +216,22 @@ class OfflineArchive(ArchivedCommits):
         Raises DamagedError where a file is missing, differs from the manifest or does not give the
         documents, unless `on_damage` leaves that section out; and ColdCommit where one has to be thawed,
         unless `on_cold` does."""
-        for number, (start, end) in enumerate(itertools.pairwise(manifest.edges)):
+        for number in range(len(manifest.sections)):
             if which is None or which[number]:
-                try:
-                    batch = self.load(manifest, number)
-                except ColdCommit as error:
-                    on_cold(error, number)
-                except DamagedError as error:
-                    self.on_damage(error, manifest.commit, number)
-                else:
-                    yield SectionBuckets(np.arange(start, end), batch)
+                yield from self._section(manifest, number, on_cold)
+
+    def _section(
+        self, manifest: Manifest, number: int, on_cold: Callable[[ColdCommit, int], None]
+    ) -> Iterator[SectionBuckets]:
+        """Yields the documents of one section, as `sections` does."""
+        try:
+            batch = self.load(manifest, number)
+        except ColdCommit as error:
+            on_cold(error, number)
+        except DamagedError as error:
+            self.on_damage(error, manifest.commit, number)
+        else:
+            yield SectionBuckets(np.arange(*manifest.edges[number : number + 2]), batch)
 
     def buckets_at(self, manifest: Manifest, positions: Positions) -> Iterator[SectionBuckets]:
         """Yields the buckets at these ascending positions of a commit, as `sections` does; only sections that
@@ -240,8 +246,7 @@ class OfflineArchive(ArchivedCommits):
         """Reads all sections with their states, which have to be those of their documents, and raises as
         `sections` does."""
         for number in range(len(manifest.sections)):
-            which = [it == number for it in range(len(manifest.sections))]
-            for held in self.sections(manifest, which):
+            for held in self._section(manifest, number, refuse_cold):
                 self._check_states(manifest, number, held.batch)
 
     def _check_states(self, manifest: Manifest, number: int, batch: Batch) -> None:

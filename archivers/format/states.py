@@ -95,9 +95,8 @@ def states_of(policy: Policy, buckets: BucketSet) -> SectionStates | None:
         return None
     columns = decoded.columns
     edges = _edges(policy, columns.time)
-    if sum(_count(columns, *it) for it in edges.items()) > max(
-        FEW_STATES, len(columns.time) // LEAST_READINGS
-    ):
+    most = max(FEW_STATES, len(columns.time) // LEAST_READINGS)
+    if sum(_count(columns, *it) for it in edges.items()) > most:
         return None
     found = (
         documents.of_cell(policy, series, span, state, local=local)

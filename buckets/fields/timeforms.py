@@ -353,6 +353,11 @@ class SecondForm(TimeForm):
     _LAST: ClassVar[Any]
 
 
+def second_of(identity: ObjectId) -> int:
+    """Returns the second, since 1970, in which an ObjectId was made."""
+    return int.from_bytes(identity.binary[:4], "big")
+
+
 class ObjectIdForm(SecondForm):
     """Times that are the seconds in which ObjectIds were made."""
 
@@ -365,7 +370,7 @@ class ObjectIdForm(SecondForm):
         return ObjectId(second.to_bytes(4, "big") + bytes(8))
 
     def _ms_of(self, value: object) -> int | None:
-        return int.from_bytes(value.binary[:4], "big") * 1000 if isinstance(value, ObjectId) else None
+        return second_of(value) * 1000 if isinstance(value, ObjectId) else None
 
 
 class TimestampForm(SecondForm):

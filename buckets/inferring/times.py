@@ -15,6 +15,7 @@ from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
 from bucketwise.buckets.fields.isoforms import iso_ms
+from bucketwise.buckets.fields.timeforms import second_of
 from bucketwise.buckets.fields.times import DAY_MS, PER_SECOND, as_ms
 from bucketwise.buckets.inferring.fields import (
     BOOKKEEPING,
@@ -243,7 +244,7 @@ def _tell_times(ids: Sequence[Any]) -> bool:
     those that documents of one instant share."""
     if len(ids) < _LEAST_IDS or not all(isinstance(it, ObjectId) for it in ids):
         return False
-    seconds = [int.from_bytes(it.binary[:4], "big") for it in ids]
+    seconds = list(map(second_of, ids))
     count = len(set(seconds))
     is_unlike = 2 * count >= len(seconds) or _LEAST_IDS <= count == len(list(groupby(ids)))
     return is_unlike and sum(_EARLIEST <= it <= _LATEST for it in seconds) >= _NEARLY_ALL * len(seconds)
@@ -309,7 +310,7 @@ def ms_of(value: Any, form: Form) -> int | None:
     if isinstance(value, Timestamp):
         return value.time * 1000
     if isinstance(value, ObjectId):
-        return int.from_bytes(value.binary[:4], "big") * 1000
+        return second_of(value) * 1000
     if isinstance(value, str):
         return TextForm(form.format, form.unit).ms(value) if form.format else iso_ms(value)
     if form.format and is_whole(value):
