@@ -92,11 +92,11 @@ def with_older_copy(mine: Mapping[N, Any], others: Iterable[tuple[N, Any]]) -> l
     return [name for name, archived_before in others if name in mine and archived_before < mine[name]]
 
 
-def left_behind(copies: Mapping[N, S], live: Mapping[N, S]) -> list[S]:
+def left_behind(copies: Iterable[tuple[N, S]], live: Mapping[N, S]) -> list[S]:
     """Returns the spans (first and last instant) of copies that are about to leave the archive, as far as the
     live buckets of their names don't cover them. A copy may have counted there once its bucket had gone; what
     tells of a bucket that was written anew elsewhere names its own span alone."""
-    found = ((span, live.get(name)) for name, span in copies.items())
+    found = ((span, live.get(name)) for name, span in copies)
     return [span for span, now in found if now is None or not (now[0] <= span[0] and span[1] <= now[1])]
 
 

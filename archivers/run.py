@@ -112,7 +112,7 @@ class ArchiveRun(ArchiveContext):
         """Rolls up the windows in which these copies are, before they leave the archive since live buckets
         take their place, where these lie elsewhere."""
         now = _spans(live, self.policy)
-        left = decisions.left_behind(_spans(copies, as_archived), now)
+        left = decisions.left_behind(_spans(copies, as_archived).items(), now)
         for start, end in Spans((first, last + 1) for first, last in left).spans:
             self.rolled_up(start, end, leaving=True)
 

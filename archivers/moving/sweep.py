@@ -21,7 +21,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers import decisions
 from bucketwise.archivers.context import NOT_ROLLED_UP, Valueless
-from bucketwise.archivers.records.pins import fingerprint
+from bucketwise.archivers.records.pins import Pin, fingerprint
 from bucketwise.archivers.run import Archiver, ArchiveRun
 from bucketwise.archivers.writes import chunks, compare_all, measured
 from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES, SIMPLE, prefetch
@@ -324,8 +324,7 @@ class Selection:
             assert self._through is not None
             ready = decoded.units[pinned & (decoded.last < self._through)]
             if changed := [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]:
-                spans = {place: pins[i].span for place, i in enumerate(changed) if pins[i].span}
-                self._roll_up_pinned(batch.take(changed), spans)
+                self._roll_up_pinned(batch.take(changed), [pins[i] for i in changed])
         return pinned
 
     def _frozen(self, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -336,14 +335,15 @@ class Selection:
             self._work.report.leave(1, frozen[i].freeze_reason)
         return staying
 
-    def _roll_up_pinned(self, changed: Batch, before: Mapping[int, list[int]]) -> None:
-        """Rolls up pinned buckets that have changed, with the spans that they covered `before`, by their
-        places. Other buckets are rolled up again before they are archived."""
+    def _roll_up_pinned(self, changed: Batch, pins: Sequence[Pin]) -> None:
+        """Rolls up pinned buckets that have changed: where they were, where their copies may have counted
+        while they were gone, and where they are. Others are rolled up again before they are archived."""
         work, decoded = self._work, decode(changed, self._work.policy)
-        now = dict(zip(decoded.units.tolist(), decoded.spans().tolist(), strict=True))
-        for first, last in decisions.left_behind(before, now):
+        now = dict(zip(decoded.units.tolist(), map(tuple, decoded.spans().tolist()), strict=True))
+        before = [(i, tuple(span)) for i, it in enumerate(pins) for span in (it.span, it.archived) if span]
+        for first, last in sorted({*decisions.left_behind(before, now)}):
             work.rolled_up(first, last + 1, leaving=True)
-        times = [time for span in (*before.values(), *now.values()) for time in span]
+        times = [time for it in pins for time in it.span] + [time for span in now.values() for time in span]
         if work.rolled_up(min(times), max(times) + 1):
             for piece in chunks(changed):
                 transaction(work.database, work.guard, partial(work.pins.update_seen, piece))

@@ -43,6 +43,7 @@ class Pin(NamedTuple):
     until: datetime | None  # from then on it counts no more; None: until it is released
     seen: bytes  # `fingerprint` of the bucket as its summaries were last known to hold it
     span: list[int]  # of its first and last reading then, milliseconds; empty where it broke its model
+    archived: list[int]  # the same of its copies, which count again while the bucket is gone
 
     @property
     def reason(self) -> str:
@@ -92,16 +93,23 @@ class Pins:
             for found in self._collection.find(self._named(ids) | self._counting):
                 name = name_of(found["_id"]["id"])
                 with reading(str(found["_id"]["id"]), COLLECTION):
-                    pins[name] = Pin(found["until"], found["seen"], list(found["span"]))
+                    spans = list(found["span"]), list(found["archived"])
+                    pins[name] = Pin(found["until"], found["seen"], *spans)
         names = [same_id(raw_id) for raw_id in batch.main.raw_ids] if pins else []
         return {i: pins[name] for i, name in enumerate(names) if name in pins}
 
-    def put(self, batch: Batch, until: datetime | None, session: ClientSession) -> None:
-        """Pins the buckets of a batch; those that are pinned already take the new time."""
+    def put(
+        self, batch: Batch, until: datetime | None, session: ClientSession, copies: Batch | None = None
+    ) -> None:
+        """Pins the buckets of a batch; those that are pinned already take the new time. `copies`: all that
+        the archive holds of each, where that is more."""
         # `seen` stays: summaries may hold a bucket that was changed, and changed back just now.
+        archived = self._spans(batch if copies is None else copies)
         updates = [
-            UpdateOne(name, {"$set": {"until": until}, "$setOnInsert": seen}, upsert=True)
-            for name, seen in self._seen(batch)
+            UpdateOne(
+                name, {"$set": {"until": until, "archived": archived[i]}, "$setOnInsert": seen}, upsert=True
+            )
+            for i, (name, seen) in enumerate(self._seen(batch))
         ]
         if updates:
             self._collection.bulk_write(updates, session=session)
@@ -135,11 +143,14 @@ class Pins:
         return count, None if first is None else first["until"]
 
     def _seen(self, batch: Batch) -> Iterator[tuple[Document, Document]]:
-        decoded = decode(batch, self._policy)
-        spans = dict(zip(decoded.units.tolist(), decoded.spans().tolist(), strict=True))
-        for i in range(len(batch)):
+        for i, span in enumerate(self._spans(batch)):
             name = {"_id": self._identity(batch.main.decode_id(i))}
-            yield name, {"seen": fingerprint(batch, i), "span": spans.get(i, [])}
+            yield name, {"seen": fingerprint(batch, i), "span": span}
+
+    def _spans(self, batch: Batch) -> list[list[int]]:
+        decoded = decode(batch, self._policy)
+        spans: dict[int, list[int]] = dict(zip(decoded.units.tolist(), decoded.spans().tolist(), strict=True))
+        return [spans.get(i, []) for i in range(len(batch))]
 
     def _named(self, ids: Sequence[Any]) -> Document:
         return {"_id": {"$in": [self._identity(it) for it in ids]}}

@@ -331,7 +331,7 @@ class RestoreRecords:
         elif plans:
             last = Batch.concat([plan.history.last.bucket for plan in plans])
             subtract_restored(self.receipts, buckets, size, session)
-            self.pins.put(last, self.until, session)
+            self.pins.put(last, self.until, session, Batch.concat([plan.final for plan in plans]))
 
 
 #: Files that are asked for at once.

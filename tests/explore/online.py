@@ -153,7 +153,7 @@ def copy(run: Run, new: list[Doc], due: list[Doc]) -> Steps:
     """Writes copies, in place of outdated ones, and deletes the originals that may go."""
     known = yield read("into")
     older = [known["into", it.id][-1] for it in new if ("into", it.id) in known]
-    left = decisions.left_behind(_days(older), _days(new))
+    left = decisions.left_behind(_days(older).items(), _days(new))
     if left:
         yield from runs.roll_up(run, {first for first, _ in left}, force=True)
 

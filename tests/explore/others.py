@@ -12,7 +12,7 @@ from tests.explore import commits, runs
 from tests.explore.commits import CURRENT, Run, Writes
 from tests.explore.effects import Steps, checked, delete, instant, listing, put, read, required, transaction
 from tests.explore.recovery import recover
-from tests.explore.world import IDS, Doc, Effect, Frozen, Manifest, Receipt, World, counting
+from tests.explore.world import IDS, Doc, Effect, Frozen, Manifest, Pin, Receipt, World, counting
 
 _SECTION = Size(1000, 1000)
 
@@ -91,7 +91,11 @@ def put_back(run: Run, name: str, doc: Doc) -> Steps:
             return {}, None
         live = tuple(it or i == place for i, it in enumerate(receipt.live))
         back = receipt._replace(live=live, state="open")
-        return {("doc", doc.id): doc, ("pin", doc.id): doc.day, ("receipt", name): back}, None
+        return {
+            ("doc", doc.id): doc,
+            ("pin", doc.id): Pin(doc, doc.day, doc.day),
+            ("receipt", name): back,
+        }, None
 
     yield from transaction(run.lease, f"restore {doc.id}", body)
 

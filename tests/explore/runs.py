@@ -25,6 +25,7 @@ from tests.explore.world import (
     Failed,
     Frozen,
     Manifest,
+    Pin,
     Receipt,
     Summary,
     World,
@@ -169,7 +170,7 @@ def amend(run: Run, manifest: Manifest, docs: Sequence[Doc], leaving: Sequence[i
     there = [i for i in leaving if docs[i].id in live]
     run.deleted_by_others |= {docs[i].id for i in leaving if docs[i].id not in live}
     if there:
-        left = decisions.left_behind(_days(docs[i] for i in there), _days(live.values()))
+        left = decisions.left_behind(_days(docs[i] for i in there).items(), _days(live.values()))
         if left:
             yield from roll_up(run, {day for day, _ in left}, force=True)
         yield from rewrite(run, manifest, there, there)
@@ -200,13 +201,17 @@ def sweep(run: Run) -> Steps:
 
 
 def roll_up_pinned(run: Run, known: Frozen, day: int) -> Steps:
-    """Rolls up pinned buckets that lie elsewhere than summaries hold them: the pin tells where that is."""
-    pins = known.of("pin")
-    moved = {it.id: it for it in known.of("doc").values() if it.day == day and pins.get(it.id, day) != day}
-    if moved:
-        left = decisions.left_behind({it: (pins[it], pins[it]) for it in moved}, _days(moved.values()))
-        yield from roll_up(run, {first for first, _ in left}, force=True)
-        seen = {("pin", it): day for it in moved}
+    """Rolls up pinned buckets that have changed: where summaries hold them, as the pin tells, and where their
+    copies are."""
+    pins: dict[int, Pin] = known.of("pin")
+    live = {it.id: it for it in known.of("doc").values() if it.day == day and it.id in pins}
+    changed = {name: it for name, it in live.items() if pins[name].seen != it}
+    if changed:
+        now = _days(changed.values())
+        before = [(it, (day, day)) for it in changed for day in (pins[it].day, pins[it].archived)]
+        if left := decisions.left_behind(before, now):
+            yield from roll_up(run, {first for first, _ in left}, force=True)
+        seen = {("pin", name): pins[name]._replace(seen=it, day=it.day) for name, it in changed.items()}
         yield from transaction(run.lease, "note what is pinned", lambda _: (seen, None))
 
 

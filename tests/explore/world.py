@@ -73,6 +73,14 @@ class Receipt(NamedTuple):
     ended: bool = False  # its time was over
 
 
+class Pin(NamedTuple):
+    """A pin: the bucket and its day as summaries hold them, and the day of its copy."""
+
+    seen: Doc
+    day: int
+    archived: int
+
+
 class Summary(NamedTuple):
     """The summary of a day: the readings that it counts, and the last change that it has seen."""
 

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers import writes
 from bucketwise.archivers.records import pins
-from bucketwise.buckets.fields.times import LAST_MS, as_date
+from bucketwise.buckets.fields.times import LAST_MS, as_date, as_ms
 from bucketwise.config.errors import LeaseLostError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import (
@@ -274,6 +274,21 @@ def test_what_a_changed_one_no_longer_holds_is_rolled_up(
         source.update_one({"_id": before["_id"]}, {"$set": changed})
         assert rolled_up.of(cycle) == [(times[0], times[-1])]
         assert len(rolled_up.left) == (1 if changed is shorter else 0)
+
+
+@pytest.mark.in_turn(1)
+def test_where_its_copy_counted_while_it_was_gone_is_rolled_up(cycle: Cycle) -> None:
+    """Moved, deleted, and written anew where it was last."""
+    source, rolled_up = cycle.database["slots"], RolledUp()
+    before = bson.decode(cycle.case.documents[6], CODEC)
+    times = [before["d"] + int(slot) * MINUTE for slot, value in before["p"].items() if value is not None]
+    source.update_one({"_id": 6}, {"$set": {"d": before["d"] + 48 * HOUR}})
+    rolled_up.of(cycle)
+    source.delete_one({"_id": 6})
+    assert rolled_up.of(cycle) == []
+    source.insert_one({**before, "d": before["d"] + 48 * HOUR, "p": {"30": MARKS}})
+    rolled_up.of(cycle)
+    assert (as_ms(times[0]), as_ms(times[-1]) + 1) in rolled_up.left
 
 
 @pytest.mark.in_turn(1)
