@@ -21,8 +21,9 @@ another ended.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
@@ -102,6 +103,12 @@ def commit_of_file(policy: str, key: str) -> CommitName | None:
     """Returns the commit for which a run put a file of its sections there; None where none did."""
     match = _FILE.fullmatch(key.removeprefix(f"{policy}/"))
     return parse_commit(match[1] or match[2]) if match else None
+
+
+def files_digest(files: Iterable[tuple[str, int]]) -> str:
+    """Returns a digest of the files of a commit: their keys, and their sizes in bytes."""
+    lines = (f"{key} {size}\n" for key, size in sorted(files))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 #: Digits of a manifest's number in its key: enough for all commits there will ever be.

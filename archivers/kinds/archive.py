@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from bucketwise.archivers.moving.archive import ArchiveOptions
     from bucketwise.archivers.restoring.options import RestoreOptions
     from bucketwise.archivers.restoring.settle import RestoreReport
-    from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
+    from bucketwise.archivers.verifying.report import (
+        HasTurn,
+        IntactPiece,
+        Piece,
+        VerifiedRecords,
+        VerifyReport,
+    )
 
 
 class Archive(Protocol):
@@ -79,8 +85,9 @@ class Archive(Protocol):
         """Reads all copies that touch the range, which have to be what was archived. Without a range also all
         records of the archive."""
 
-    def verify_records(self) -> VerifiedRecords:
-        """Verifies all but the contents of copies. Returns what `verify_pieces` may read."""
+    def verify_records(self, has_turn: HasTurn | None = None) -> VerifiedRecords:
+        """Verifies all but the contents of copies. Returns what `verify_pieces` may read. `has_turn`: of
+        which pieces the store's records are read as well, where the database tells enough of the others."""
 
     def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
         """Reads all copies of these, as `verify` does. Also returns the undamaged ones."""
@@ -200,7 +207,7 @@ class NoArchive(NeverCompacted):
             verify_receipts(self.context, report)
         return report
 
-    def verify_records(self) -> VerifiedRecords:
+    def verify_records(self, has_turn: HasTurn | None = None) -> VerifiedRecords:  # noqa: ARG002
         """Verifies receipts."""
         from bucketwise.archivers.verifying.report import VerifiedRecords
 

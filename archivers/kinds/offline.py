@@ -66,7 +66,13 @@ if TYPE_CHECKING:
     from bucketwise.archivers.moving.archive import ArchiveOptions
     from bucketwise.archivers.restoring.options import RestoreOptions
     from bucketwise.archivers.restoring.settle import RestoreReport
-    from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
+    from bucketwise.archivers.verifying.report import (
+        HasTurn,
+        IntactPiece,
+        Piece,
+        VerifiedRecords,
+        VerifyReport,
+    )
 
 #: Commits that are read for an `_id` whose day is not known.
 MOST_COMMITS = 32
@@ -402,11 +408,11 @@ class Offline:
 
         return verify(self.context, self.held, within)
 
-    def verify_records(self) -> VerifiedRecords:
+    def verify_records(self, has_turn: HasTurn | None = None) -> VerifiedRecords:
         """Verifies the chain, receipts, and that all files are there."""
         from bucketwise.archivers.verifying.offline import verify_records
 
-        return verify_records(self.context, self.held)
+        return verify_records(self.context, self.held, has_turn)
 
     def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
         """Reads the files of these commits."""

@@ -59,7 +59,13 @@ if TYPE_CHECKING:
     from bucketwise.archivers.moving.archive import ArchiveOptions
     from bucketwise.archivers.restoring.options import RestoreOptions
     from bucketwise.archivers.restoring.settle import RestoreReport
-    from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
+    from bucketwise.archivers.verifying.report import (
+        HasTurn,
+        IntactPiece,
+        Piece,
+        VerifiedRecords,
+        VerifyReport,
+    )
 
 
 class OnlineEvidence:
@@ -284,7 +290,7 @@ class Online(NeverCompacted):
 
         return verify(self.context, within)
 
-    def verify_records(self) -> VerifiedRecords:
+    def verify_records(self, has_turn: HasTurn | None = None) -> VerifiedRecords:  # noqa: ARG002
         """Verifies heads, kept versions and receipts. Returns the days on which archived buckets end."""
         from bucketwise.archivers.format.names import day
         from bucketwise.archivers.records.online_heads import OnlineHeads

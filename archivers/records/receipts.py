@@ -30,7 +30,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
-from bucketwise.archivers.format.names import Commit, commit_at
+from bucketwise.archivers.format.names import Commit, commit_at, files_digest
 from bucketwise.buckets.bson.raw import LOSSLESS, Docs, without_uuid
 from bucketwise.buckets.bson.types import DECODED
 from bucketwise.config.errors import HaltedError
@@ -125,7 +125,7 @@ TOMBSTONE = "tombstone"
 _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
     "first_day", "committed", "compacted", "drilled", "buckets", "readings", "bytes", "documents_bytes",
-    "kin", "copied", "known",
+    "kin", "copied", "known", "files",
     "replaced_at", "tombstone", "ended", "next_move", "stored",
 )  # fmt: skip
 #: Binary data among `_id`s stays as it is: it may claim to be a UUID, and be of any length.
@@ -199,6 +199,16 @@ class Receipts:
         wanted = {"$in": [self.identity(name) for name in names]}
         found = self.collection.find({"_id": wanted}, session=session)
         return {document["_id"]["name"]: shaped(document) for document in found}
+
+    def outlines(self, names: Sequence[str]) -> dict[str, Document]:
+        """Returns those of these receipts that are there, by name, without what each tells of single buckets
+        and parts."""
+        found: dict[str, Document] = {}
+        for at in range(0, len(names), _PAGE):
+            wanted = {"$in": [self.identity(name) for name in names[at : at + _PAGE]]}
+            some = self.collection.find({"_id": wanted}, {"live": 0, "known": 0})
+            found |= {it["_id"]["name"]: shaped(it, left_out=frozenset({"live"})) for it in some}
+        return found
 
     def update(
         self, name: str, update: Document | list[Document], session: ClientSession | None = None
@@ -433,6 +443,7 @@ def facts_of(manifest: Manifest) -> Document:
     return {
         "collection": manifest.collection,
         "parts": [part.key for part in manifest.parts],
+        "files": files_digest((file.key, file.bytes) for file in manifest.files),
         "documents_sha256": manifest.documents_sha256,
         "sequence": manifest.sequence,
         "seal": manifest.sha256,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Checkpoint
 from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Manifest
-from bucketwise.archivers.format.names import Commit, day_number, owner_key
+from bucketwise.archivers.format.names import Commit, commit_of_file, day_number, files_digest, owner_key
 from bucketwise.archivers.format.writing import ColdCommit
 from bucketwise.archivers.records.deletions import latest
 from bucketwise.archivers.records.heads import (
@@ -43,6 +44,7 @@ from bucketwise.archivers.stores.base import Corrupt, NotFound
 from bucketwise.archivers.verifying.report import (
     ColdPiece,
     Damage,
+    HasTurn,
     IntactPiece,
     VerifiedRecords,
     VerifyReport,
@@ -63,7 +65,8 @@ def check_record(record: Document, manifest: Manifest) -> None:
     itself."""
     name = manifest.commit
     for key, value in facts_of(manifest).items():
-        if key not in _CHANGING and not _is_same(record.get(key), value):
+        is_older = key == "files" and key not in record  # than this fact: then manifests are read
+        if key not in _CHANGING and not is_older and not _is_same(record.get(key), value):
             raise record_fault(name, f"{key} is not what the manifest of the commit says")
     state, is_open = record.get("state"), bool(live_of(record, manifest.buckets).any())
     if "live" not in record or state not in (("open" if is_open else "closed"), REPLACED, HELD):
@@ -195,10 +198,13 @@ def verify(context: ArchiveContext, archive: OfflineArchive, within: TimeRange =
     return report
 
 
-def verify_records(context: ArchiveContext, archive: OfflineArchive) -> VerifiedRecords:
+def verify_records(
+    context: ArchiveContext, archive: OfflineArchive, has_turn: HasTurn | None
+) -> VerifiedRecords:
     """Verifies everything but the contents of commits' files: each has to be there, with the size that its
     manifest gives. The store's files are listed once. Returns the commits as well, for `verify_commits` to
-    read."""
+    read. Of those that have no turn, receipts tell which files have to be there: a manifest is read where
+    these are not what the store lists."""
     report, named = VerifyReport(), set[str]()
     sizes = archive.sizes()  # before the commits: what was committed since names its files
 
@@ -206,7 +212,23 @@ def verify_records(context: ArchiveContext, archive: OfflineArchive) -> Verified
         named.update(file.key for file in manifest.files)
         archive.check_sizes(manifest, sizes)
 
-    verifier = _Verifier(context, archive, report, check_files, label="parts that are there")
+    def as_recorded(some: Sequence[Commit]) -> Iterator[tuple[Commit, Document]]:
+        there, wanted = defaultdict[str, list[str]](list), {it.name for it in some}
+        for key in sizes if wanted else ():
+            owner = commit_of_file(archive.policy.identity, key)
+            if owner is not None and owner.name in wanted:
+                there[owner.name].append(key)
+        outlines = context.receipts.outlines([it.name for it in some])
+        for commit in some:
+            files, record = there[commit.name], outlines.get(commit.name, {})
+            if record.get("files") == files_digest((key, sizes[key]) for key in files):
+                named.update(files)
+                yield commit, record
+
+    verifier = _Verifier(
+        context, archive, report, check_files, label="parts that are there", has_turn=has_turn,
+        as_recorded=as_recorded,
+    )  # fmt: skip
     _verify_all(verifier)
     unread = [it for it in verifier.listed if it.name not in verifier.done]  # which may name more of them
     unlisted = [key for key, _ in archive.files_outside(sorted(sizes.keys() - named), unread)]
@@ -271,6 +293,8 @@ class _Verifier:
     within: TimeRange = EVER
     label: str = "verified parts"  # as progress
     count: int = 0  # commits to look at; 0: not known
+    has_turn: HasTurn | None = None  # of which manifests are read; None: of all
+    as_recorded: Callable[[Sequence[Commit]], Iterable[tuple[Commit, Document]]] = lambda _: ()
     listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
     done: dict[str, IntactPiece] = field(default_factory=dict)  # those of them that are as they should be
@@ -300,10 +324,20 @@ class _Verifier:
         others = [it for it in self.listed if it.name not in registered]
         found = unregistered(receipts, archive, others, self.context.known_fences)
         self.report.add(*found.errors(archive))
-        for commit in sorted(there.values(), key=lambda it: it.first):
+        waiting = [it for it in there.values() if it.name not in self.seen]
+        resting = [it for it in waiting if self.has_turn and not self.has_turn(it)]
+        for commit, record in self.as_recorded(resting):
+            self._note_recorded(commit, record)
+        for commit in sorted(waiting, key=lambda it: it.first):
             if commit.name not in self.seen:
                 self.verify(commit)
         return named
+
+    def _note_recorded(self, commit: Commit, record: Document) -> None:
+        self.seen.add(commit.name)
+        if record["state"] == "open":
+            self.open_ones.add(commit.name)
+        self._note_intact(commit, len(record["parts"]), record["readings"])
 
     def _verify_heads(self) -> Heads | None:
         receipts = self.context.receipts
@@ -382,11 +416,14 @@ class _Verifier:
                 damage = error if isinstance(error, DamagedError) else _missing(self.archive, commit)
                 self.report.add(damage)
             return
-        self.done[commit.name] = IntactPiece(commit, len(manifest.parts))
-        self.report.parts += len(manifest.parts)
-        self.report.readings += manifest.readings
+        self._note_intact(commit, len(manifest.parts), manifest.readings)
+
+    def _note_intact(self, commit: Commit, parts: int, readings: int) -> None:
+        self.done[commit.name] = IntactPiece(commit, parts)
+        self.report.parts += parts
+        self.report.readings += readings
         share = len(self.seen) / self.count if self.count else None
-        self.context.progress(self.label, len(manifest.parts), share)
+        self.context.progress(self.label, parts, share)
 
     def _note_cold(self, manifest: Manifest) -> None:
         """Has the store tell whether it has the files of a commit that can't be read now as they were put

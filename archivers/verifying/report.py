@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -65,6 +65,10 @@ class ArchivedDay(NamedTuple):
 
 #: What an audit reads, or leaves to another one: a commit, or a day of an online archive.
 Piece = Commit | ArchivedDay
+
+
+#: Tells of a piece whether it has its turn.
+HasTurn = Callable[[Piece], bool]
 
 
 class IntactPiece(NamedTuple):

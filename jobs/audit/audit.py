@@ -165,6 +165,9 @@ class _Audit:
         read = sum(it.parts for it in self.intact if it.piece.name in self.read)
         return AuditReport(found, halted, parts, read, self.rotation.days)
 
+    def _has_turn(self, piece: Piece) -> bool:
+        return self.rotation.has(day_number(piece.first), as_ms(self.context.now) // DAY_MS)
+
     @cached_property
     def sample(self) -> Sample:
         """Returns what of the archive is read."""
@@ -188,7 +191,7 @@ class _Audit:
 
     def records(self) -> Iterator[Finding]:
         archive = archive_of(self.context)
-        report, self.intact, unlisted, self.is_gone, baseline = archive.verify_records()
+        report, self.intact, unlisted, self.is_gone, baseline = archive.verify_records(self._has_turn)
         yield from self.bad(report)
         if baseline is not None:
             message = f"what must stay of this archive is counted from what it held at {as_text(baseline)} on"

@@ -225,3 +225,31 @@ def test_the_report_says_how_much_was_read(place: Place) -> None:
     assert "Read 0 of 1 parts; all within 11 days." in (place.folder / "audit.html").read_text()
     assert "ticks: read 1 of 1 parts\n" in full.out
     assert "iot: read 18 of 18 parts" in sampled.out  # buckets: it is online
+
+
+@pytest.mark.proof
+def test_manifests_of_what_rests_are_not_read(
+    database: Database[Document], mongodb_uri: str, file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Receipts tell which files they have. The chain is followed to the last checkpoint."""
+    monkeypatch.setattr(sweep, "MAX_READINGS", 2 * 8)
+    it = Audited(database, mongodb_uri, file_store, policy_of(0.1), ("AB",), 110)
+    run_counted(mongodb_uri, database.name, RUN, [it.policy], it.store, NOW)  # makes a checkpoint
+
+    def asked(full: bool) -> tuple[int, Document]:
+        store: Any = CountingStore(it.store)
+        steps = (audit_step(full=full),)
+        (result,), _ = run_counted(mongodb_uri, database.name, steps, [it.policy], store, NOW, dry_run=True)
+        assert (result.exit_code, result.body["findings"]) == (0, [])
+        return store.asked["get_bytes"], result.body
+
+    whole, body = asked(full=True)
+    sampled, found = asked(full=False)
+    assert 0 < found["parts_read"] < body["parts"] / 8  # a commit each: a part, a buckets file, its manifest
+    assert sampled - 4 * found["parts_read"] < 10
+    assert whole >= 4 * body["parts"]
+    names = database["bucketwise_receipts"]
+    names.update_many({"files": {"$exists": True}}, {"$unset": {"files": ""}})  # as those of older versions
+    older, again = asked(full=False)
+    assert again == found
+    assert older > sampled + body["parts"] / 2
