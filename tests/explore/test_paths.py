@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.explore.explorer import Scope
-from tests.explore.paths import Paths
+from tests.explore.paths import Paths, explored
 from tests.faults.crashes.traces import UnknownStep, words
 
 COPIED = [
@@ -14,6 +14,12 @@ COPIED = [
     *("file place manifests", "file put manifests", "file read manifests", "mongo commit receipt"),
 ]
 DELETED = ["file read data", "file read buckets", "file look at manifests", "mongo commit delete"]
+#: A copy whose bucket had changed leaves its commit: another one takes the place of that.
+AMENDED = [
+    *("file put superseded", "file put versions", "file read versions", *COPIED[:-1]),
+    *("mongo commit exchange", "file look at data", "file put superseded", "file read superseded"),
+    *("file remove manifests", "file remove data", "mongo update bucketwise_receipts dropped"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +48,24 @@ def test_a_run_is_followed_as_far_as_it_came(paths: Paths) -> None:
 def test_what_comes_too_early_is_told(paths: Paths, trace: list[str], step: str) -> None:
     fault = paths.fault("archive", list(words(iter(trace)))) or ""
     assert f"'{step}'" in fault.partition("it did")[2].partition(";")[0]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("verb", ["archive", "run"])
+def test_no_step_of_an_amended_commit_can_be_left_out(verb: str) -> None:
+    before, amended, after = (list(words(iter(it))) for it in ([*COPIED, *DELETED], AMENDED, COPIED))
+    assert explored().fault(verb, [*before, *amended, *after]) is None
+    for left_out in set(amended):
+        rest = [it for it in amended if it != left_out]
+        assert explored().fault(verb, [*before, *rest, *after]) is not None, left_out
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("before", [[], AMENDED[-1:], COPIED[-1:]])
+@pytest.mark.parametrize("step", [COPIED[6], DELETED[-1]])
+def test_a_run_whose_store_nobody_watches_is_told(before: list[str], step: str) -> None:
+    fault = explored().fault("run", list(words(iter([*before, step])))) or ""
+    assert "run: after [" in fault
 
 
 @pytest.mark.parametrize("label", ["mongo drop it", "file truncate data", "mongo commit ?"])
