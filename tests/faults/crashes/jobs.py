@@ -290,10 +290,15 @@ class Job:
     abandons: bool = False  # what writes left unfinished is old enough to go
     halts: bool = False  # runs do, until `recover`
 
-    def given(self, scene: Scene) -> dict[str, Any]:
-        """For `tests.faults.crashes.points.install`."""
-        given: dict[str, Any] = {"folder": str(scene.folder), "abandons": self.abandons, "renews": True}
-        given |= {"registers": LAKE in self.text, "in_cloud": self.store == "google"}
+    def watched(self, scene: Scene, log: str) -> dict[str, Any]:
+        """For `tests.faults.crashes.points.install`: all that a run does is logged, also in a cloud."""
+        folder = scene.folder
+        return {"log": str(folder / log), "folder": str(folder), "in_cloud": self.store == "google"}
+
+    def given(self, scene: Scene, log: str) -> dict[str, Any]:
+        """The same, for the run that is killed."""
+        given = {**self.watched(scene, log), "abandons": self.abandons, "renews": True}
+        given["registers"] = LAKE in self.text
         if self.change_at is not None:
             given["change"] = change_before(self.change_at, scene)
         return given

@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -159,7 +159,7 @@ def short_transactions(client: MongoClient[Document], case: Case) -> Iterator[No
 
 
 def run(scene: Scene, job: Job, log: str, **given: Any) -> int:
-    given = {"log": str(scene.folder / log), **job.given(scene), **given}
+    given = {**job.given(scene, log), **given}
     code = scene.run(*job.command, meddle=(HOOKS, given)).code
     if not given.get("ahead") and is_modelled(job, job.command[0]):
         follow(job.command[0], scene.folder / log)
@@ -232,9 +232,7 @@ def test_killed(
         check_order(scene.folder / "log")
     check_ledger(scene, case, code, entries)
     if case.seed % 2:
-        number = chance.randint(1, met[case.job].total())
-        given = {"log": str(scene.folder / "again"), "folder": str(scene.folder), "number": number}
-        given |= {"in_cloud": job.store == "google"}
+        given = {**job.watched(scene, "again"), "number": chance.randint(1, met[case.job].total())}
         assert scene.run("run", meddle=(HOOKS, given)).code in (_KILLED, 0, 3, 5 * job.halts)
         if is_modelled(job, "run"):
             follow("run", scene.folder / "again")
@@ -244,12 +242,14 @@ def test_killed(
     if job.recover:
         scene.well(*job.recover)
     job.recovered(scene)
-    runs = scene.finish(meddle=(HOOKS, {"log": str(scene.folder / "clean"), "folder": str(scene.folder)}))
+    runs = scene.finish(meddle=(HOOKS, job.watched(scene, "clean")))
     if is_modelled(job, "run"):
         follow("run", scene.folder / "clean")
     job.finished(scene)
+    now = NOW
     if case.job.startswith("compacted"):
-        runs += compact_and_finish(scene)
+        now = compact_and_finish(scene)
+        runs += 5
     tally("crash points", f"{case.job}: {case.step.name}, {case.moment}", runs=runs)
     if "undelete" in job.command:
         assert (
@@ -258,12 +258,12 @@ def test_killed(
     if RETAIN in job.text:
         assert scene.database["it_hourly"].count_documents({}) == 0
     if job.store != "rclone":
-        check_cleaned(scene)
+        check_cleaned(scene, job, now)
 
 
-def compact_and_finish(scene: Scene) -> int:
-    """Each day becomes one commit, and what was replaced is dropped when its delay is over. Returns how many
-    runs it took."""
+def compact_and_finish(scene: Scene) -> datetime:
+    """Each day becomes one commit, and what was replaced is dropped when its delay is over. Returns the time
+    at which the last of its five runs was."""
     now = NOW + timedelta(days=1)
     scene.well("compact", now=now)
     days = Counter(it["first"][:10] for it in scene.truth.manifests())
@@ -271,10 +271,10 @@ def compact_and_finish(scene: Scene) -> int:
     assert scene.toll()[1:] == (0, 0)
     assert scene.policy.archive is not None
     now += scene.policy.archive.compact.delay
-    runs = scene.finish(now)
+    scene.finish(now)
     assert scene.truth.merged_away(now) == []
     assert scene.well("verify", now=now)["bad"] == 0
-    return runs + 2
+    return now
 
 
 def is_live(scene: Scene, raw: bytes) -> bool:
@@ -371,13 +371,13 @@ def job_code(case: Case) -> int:
     return JOBS[case.job].code
 
 
-def check_cleaned(scene: Scene) -> None:
+def check_cleaned(scene: Scene, job: Job, now: datetime) -> None:
     """A day later a run removes what writes left unfinished, and nothing else."""
     if not unfinished(scene):
         return
     before = archived(scene)
-    given = {"log": str(scene.folder / "later"), "folder": str(scene.folder), "abandons": True}
-    assert scene.run("run", meddle=(HOOKS, given)).code == 0
+    given = {**job.watched(scene, "later"), "abandons": True}
+    assert scene.run("run", now=now, meddle=(HOOKS, given)).code == 0
     assert not unfinished(scene)
     assert archived(scene) == before
 
