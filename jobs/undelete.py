@@ -14,7 +14,7 @@ from rich.text import Text
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.offline import record_lifted
 from bucketwise.archivers.expiring.rule import lifted
-from bucketwise.archivers.records.receipts import TOMBSTONE
+from bucketwise.archivers.records.receipts import EMPTIED, TOMBSTONE
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, later
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
@@ -73,6 +73,7 @@ def lift_archived(context: ArchiveContext, within: TimeRange = EVER) -> set[int]
         "tombstone.due": {"$exists": True},
         "$or": [
             {"kind": "offline", "state": {"$in": ["open", "closed"]}, "days": touching},
+            {"kind": "dropped", "state": EMPTIED, "days": touching},
             {"kind": TOMBSTONE, "day": {"$gte": first, "$lte": last}},
         ],
     }

@@ -3,31 +3,58 @@ documents, and recorded in its receipt."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.rule import RetentionRules
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
 from bucketwise.archivers.format.writing import ColdCommit
-from bucketwise.archivers.records.receipts import commit_of
+from bucketwise.archivers.records.heads import link_of, with_replaced
+from bucketwise.archivers.records.receipts import EMPTIED, commit_of
+from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
+#: Kinds of the records of commits that may be past their time; those of a dropped one are in state EMPTIED.
+KINDS = ("offline", "dropped")
 
 
-def rules_held(archive: OfflineArchive, manifest: Manifest, rules: RetentionRules) -> set[int]:
-    """Returns the numbers of the rules that the series of a commit are under: all of them where that can't be
-    told, as of a cold one. Raises DamagedError where the commit can't be read."""
-    policy, found = manifest.archived_policy, set[int]()
+class Held(NamedTuple):
+    """Buckets that a commit holds, or that have left it, and the policy as which they were archived."""
+
+    policy: Policy
+    batch: Batch
+
+
+def held_by(archive: OfflineArchive, manifest: Manifest) -> Iterator[Held]:
+    """Yields what a commit holds."""
+    return (Held(manifest.archived_policy, it.batch) for it in archive.sections(manifest))
+
+
+def left(archive: OfflineArchive, manifests: Iterable[Manifest]) -> Iterator[Held]:
+    """Yields the versions that have left these commits, and lie beside the archive."""
+    aside = Superseded(archive)
+    for manifest in manifests:
+        for file in aside.files(manifest.commit):
+            yield Held(manifest.archived_policy, aside.read(file).batch)
+
+
+def rules_held(found_in: Iterable[Held], rules: RetentionRules) -> set[int]:
+    """Returns the numbers of the rules that the series of buckets are under: all of them where that can't be
+    told, as of cold ones. Raises DamagedError where they can't be read."""
+    found = set[int]()
     everything = set(range(len(rules.rules)))
     try:
-        for held in archive.sections(manifest):
-            decoded = decode(held.batch, policy)
+        for policy, batch in found_in:
+            decoded = decode(batch, policy)
             columns = decoded.columns
             has_unknown = columns.reading_series is not None and not columns.lengths.all()
-            if has_unknown or len(decoded.units) < len(held.batch):
+            if has_unknown or len(decoded.units) < len(batch):
                 return everything
             for series in columns.series:
                 found.update(rules.series.of(series, policy.series_names))
@@ -38,12 +65,12 @@ def rules_held(archive: OfflineArchive, manifest: Manifest, rules: RetentionRule
     return found or everything
 
 
-def longest_held(archive: OfflineArchive, manifest: Manifest, rules: RetentionRules) -> int | None:
-    """Returns the number of the rule that keeps a commit longest; None where the commit can't be read."""
+def longest_held(found_in: Iterable[Held], rules: RetentionRules) -> int | None:
+    """Returns the number of the rule that keeps buckets longest; None where they can't be read."""
     if rules.is_single:
         return 0
     try:
-        return rules.longest(rules_held(archive, manifest, rules))
+        return rules.longest(rules_held(found_in, rules))
     except DamagedError:
         return None
 
@@ -74,14 +101,14 @@ class CommitRules:
             return
         if self._writes:
             receipts.prepare_rules()
-        past = {"_id.policy": receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
-        new = {"rules.of": {"$ne": digest}, "state": {"$in": ["closed", "open"]}}
+        past = {"_id.policy": receipts.policy, "kind": {"$in": list(KINDS)}, "last": {"$lt": as_date(end)}}
+        new = {"rules.of": {"$ne": digest}, "state": {"$in": ["closed", "open", EMPTIED]}}
         for receipt in list(receipts.collection.find({**past, **new})):
             self._context.check()
             commit = commit_of(receipt)
             if commit is None:
                 continue
-            number = longest_held(self._archive, self._archive.manifest(commit), self.rules)
+            number = longest_held(self._held(receipt, self.manifests(receipt)), self.rules)
             if number is None:
                 continue
             if self._writes:
@@ -90,14 +117,27 @@ class CommitRules:
             else:
                 self._unrecorded[commit.name] = number
 
-    def is_under(self, manifest: Manifest, number: int) -> bool:
-        """Returns whether this rule keeps a commit longest, by its documents: receipts are not trusted."""
+    def manifests(self, receipt: Document) -> list[Manifest]:
+        """Returns the manifest of a commit, or of what is left of it, and those of all that it took over."""
+        commit = commit_of(receipt)
+        assert commit is not None
+        is_emptied = receipt["state"] == EMPTIED
+        manifest = self._archive.chain.link(link_of(commit)) if is_emptied else self._archive.manifest(commit)
+        return with_replaced(self._context.receipts, self._archive, manifest)
+
+    def _held(self, receipt: Document, manifests: Sequence[Manifest]) -> Iterator[Held]:
+        is_emptied = receipt["state"] == EMPTIED
+        return left(self._archive, manifests) if is_emptied else held_by(self._archive, manifests[0])
+
+    def is_under(self, receipt: Document, manifests: Sequence[Manifest], number: int) -> bool:
+        """Returns whether this rule keeps a commit longest, by its documents: receipts are not trusted.
+        `manifests`: see the method."""
         if self.rules.is_single:
             return True
-        held = rules_held(self._archive, manifest, self.rules)
+        held = rules_held(self._held(receipt, manifests), self.rules)
         lengths = (self.rules.rules[it] for it in held)
         by = min((it.archived_by for it in lengths if it is not None), default=None)
-        return self.rules.longest(held) == number and by is not None and manifest.newest.created <= by
+        return self.rules.longest(held) == number and by is not None and manifests[0].newest.created <= by
 
     def query(self, number: int) -> Document:
         """Returns the query for the receipts of commits that this rule keeps longest."""

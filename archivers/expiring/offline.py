@@ -15,25 +15,25 @@ from typing import Any, Literal
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.held import CommitRules
+from bucketwise.archivers.expiring.held import KINDS, CommitRules
 from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule, RetentionRules
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
 from bucketwise.archivers.format.writing import Maker
 from bucketwise.archivers.records.deletions import Deletions
-from bucketwise.archivers.records.heads import with_replaced
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import (
     CODEC,
+    EMPTIED,
     TOMBSTONE,
     Receipts,
-    commit_of,
     reading,
     record_fault,
 )
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.archivers.writes import may_cover
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.rollups.context import transaction
@@ -145,13 +145,15 @@ class OfflineExpiry:
 
     def run(self) -> None:
         """Puts tombstones on commits that are past their time, and removes those whose tombstones are due."""
-        new, due = [], []
+        new, due, nothing_left = [], [], []
         for receipt in list(self._past()):
             amount = receipt["days"], receipt["buckets"], receipt["bytes"]
             tombstone = receipt.get("tombstone")
             stage = self.rule.stage(tombstone)
             if receipt["state"] == "open" and not self.context.kept:
                 self.report.live += receipt["buckets"]
+            elif stage == "none" and self._is_over(receipt):
+                nothing_left.append(receipt["_id"]["name"])
             elif stage == "none":
                 self.report.tombstoned.add(*amount)
                 new.append(receipt)
@@ -166,20 +168,33 @@ class OfflineExpiry:
                 self.context.binding.claim()
             for at in range(0, len(new), _AT_ONCE):
                 self._place_tombstones(new[at : at + _AT_ONCE])
+            for name in nothing_left:
+                self.context.receipts.mark_dropped(name)
         for receipt in due:
             self.context.check()
             self._end(receipt)
 
+    def _is_over(self, receipt: Document) -> bool:
+        """Returns whether nothing lies beside the archive of a commit in which nothing was left."""
+        if receipt["state"] != EMPTIED:
+            return False
+        names = [it.commit for it in self.commits.manifests(receipt)]
+        return not Superseded(self.archive).holds_any(names)
+
     def _past(self) -> Sequence[Document]:
         """Returns the receipts of commits that are past their time, the oldest first, and some of those whose
-        originals may be live. Where originals are never deleted, only commits before the first live bucket
-        are past their time."""
-        receipts, end, states = self.context.receipts, self.rule.end, ["closed"]
+        originals may be live; and of those in which nothing was left, but that left something. Where
+        originals are never deleted, only commits before the first live bucket are past their time."""
+        receipts, end, states = self.context.receipts, self.rule.end, ["closed", EMPTIED]
         if self.context.kept:
             live = self.context.source.earliest()
-            end, states = min(end, end if live is None else live // DAY_MS * DAY_MS), ["closed", "open"]
-        whole: Document = {"_id.policy": receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
-        whole |= {"copied": {"$lte": self.rule.archived_by}, **self.commits.query(self.number)}
+            end, states = min(end, end if live is None else live // DAY_MS * DAY_MS), [*states, "open"]
+        whole: Document = {"_id.policy": receipts.policy, "kind": {"$in": list(KINDS)}}
+        whole |= {
+            "last": {"$lt": as_date(end)},
+            "copied": {"$lte": self.rule.archived_by},
+            **self.commits.query(self.number),
+        }
         projection = {"$project": dict.fromkeys(_PROJECTED, 1)}
         pipeline: list[Document] = [
             {"$match": {**whole, "state": {"$in": states}, "seal": {"$exists": True}}},
@@ -204,18 +219,16 @@ class OfflineExpiry:
         self.context.progress("tombstones", len(new))
 
     def _end(self, receipt: Document) -> None:
-        commit = commit_of(receipt)
-        assert commit is not None
-        manifest = self.archive.manifest(commit)
+        before = self.commits.manifests(receipt)
+        manifest, name = before[0], before[0].commit
         if as_ms(manifest.last) >= self.rule.end:
-            raise record_fault(commit.name, "it says that the commit ends earlier than its manifest does")
+            raise record_fault(name, "it says that the commit ends earlier than its manifest does")
         if manifest.newest.created > self.rule.archived_by:
             what = "it says that its buckets were archived earlier than its manifest does"
-            raise record_fault(commit.name, what)
-        check_tombstone(self.context.receipts, commit.name, receipt["tombstone"], self.context.keys)
-        if not self.commits.is_under(manifest, self.number):
+            raise record_fault(name, what)
+        check_tombstone(self.context.receipts, name, receipt["tombstone"], self.context.keys)
+        if not self.commits.is_under(receipt, before, self.number):
             return
-        before = with_replaced(self.context.receipts, self.archive, manifest)
         amount = receipt["days"], receipt["buckets"], receipt["bytes"]
         if not self.writes:
             holds = self._holding(before, None)
@@ -224,9 +237,10 @@ class OfflineExpiry:
             else:
                 self.report.expired.add(*amount)
             return
-        end = (as_ms(manifest.last) // DAY_MS + 1) * DAY_MS
-        ending = self.commits.rules.up_to(self.number)
-        note_ended(self.context.database, self.context.policy, end, ending, self.context.guard)
+        if receipt["state"] != EMPTIED:  # else nothing goes that any summary counts
+            end = (as_ms(manifest.last) // DAY_MS + 1) * DAY_MS
+            ending = self.commits.rules.up_to(self.number)
+            note_ended(self.context.database, self.context.policy, end, ending, self.context.guard)
         maker = Maker(self.context.database.name, self.context.fence, self.context.now)
         registry = CommitRegistry(ArchiveRun.of(self.context), self.archive, maker)
         step = partial(self._decide, registry, before)
@@ -254,7 +268,7 @@ class OfflineExpiry:
         the names of the holds that keep it, if any do."""
         manifest, name = before[0], before[0].commit
         now = self.context.receipts.get(name, session) or {}
-        states = ("closed", "open") if self.context.kept else ("closed",)
+        states = ("closed", EMPTIED, *(["open"] if self.context.kept else []))
         if now.get("state") not in states or self.rule.stage(now.get("tombstone")) != "due":
             return "stays"
         check_tombstone(self.context.receipts, name, now["tombstone"], self.context.keys, session)
@@ -267,10 +281,10 @@ class OfflineExpiry:
             "manifest_sha256": manifest.sha256,
             "first": manifest.first,
             "last": manifest.last,
-            "buckets": manifest.buckets,
-            "readings": manifest.readings,
-            "documents_sha256": manifest.documents_sha256,
             "tombstone_at": now["tombstone"]["at"],
         }
+        if now["state"] != EMPTIED:  # else they had left the commit before
+            counts = {"buckets": manifest.buckets, "readings": manifest.readings}
+            facts |= {**counts, "documents_sha256": manifest.documents_sha256}
         self.context.deletions.record_end(facts, session)
         return "gone"

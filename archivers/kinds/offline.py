@@ -16,7 +16,7 @@ from bson.objectid import ObjectId
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.held import known_longest, longest_held
+from bucketwise.archivers.expiring.held import held_by, known_longest, longest_held
 from bucketwise.archivers.expiring.rule import RetentionRules
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
@@ -224,7 +224,7 @@ class OfflineEvidence:
         del last_ms
         manifest = _commit_of(copy.version)
         rules = RetentionRules(self._policy, self._context.now)
-        rule = longest_held(self._archive, manifest, rules)
+        rule = longest_held(held_by(self._archive, manifest), rules)
         return ExpiresWith(as_ms(manifest.last), manifest.newest.created, manifest.commit, rule)
 
     def rows(self, grid: Grid, selector: Selector, session: ClientSession) -> ArchivedRows:

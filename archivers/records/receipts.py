@@ -118,6 +118,9 @@ MERGING, MERGED = "merging", "merged"
 #: States of an offline commit that another one has taken over: it is dropped next; or it stays in the store
 #: while a hold covers it.
 REPLACED, HELD = "replaced", "held"
+#: State of the record of a dropped commit in which nothing was left, while what has left it may lie beside
+#: the archive; and kind of the receipt which says so.
+EMPTIED = "emptied"
 #: Kind of the document that puts a UTC day of an online archive under a tombstone.
 TOMBSTONE = "tombstone"
 
@@ -128,6 +131,8 @@ _OF_COMMITS = (
     "kin", "copied", "known", "files",
     "replaced_at", "tombstone", "ended", "next_move", "stored",
 )  # fmt: skip
+#: Those of them that stay as long as what has left the commit may lie beside the archive.
+_OF_EMPTIED = frozenset({*_OF_COMMIT, "collection", "parts", "documents_sha256", "committed", "tombstone"})
 #: Binary data among `_id`s stays as it is: it may claim to be a UUID, and be of any length.
 AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 #: Documents as dicts: for those that only the suite writes.
@@ -222,12 +227,16 @@ class Receipts:
 
     def mark_dropped(self, name: str) -> None:
         """Reduces the receipt of a dropped commit to what recognizes it: its number and seal, and by which
-        one it was replaced."""
-        gone = dict.fromkeys(_OF_COMMITS, "")
-        if (self.get(name) or {}).get("known"):
+        one it was replaced. Where nothing was left in it, what tells its end stays until that has come."""
+        found = self.get(name) or {}
+        if found.get("known"):
             self.drop_fingerprints(name)
+        is_emptied = "ended" not in found and found.get("replaced_by", name) is None
+        stays = _OF_EMPTIED if is_emptied and found.get("kind") == "offline" else frozenset()
+        now = {"kind": "dropped", **({"state": EMPTIED} if stays else {})}
         self.collection.update_one(
-            {"_id": self.identity(name), "kind": "offline"}, {"$set": {"kind": "dropped"}, "$unset": gone}
+            {"_id": self.identity(name), "kind": {"$in": ["offline", "dropped"]}},
+            {"$set": now, "$unset": {it: "" for it in _OF_COMMITS if it not in stays}},
         )
 
     def files(self, name: str) -> list[str]:

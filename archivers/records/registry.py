@@ -23,7 +23,7 @@ from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.records.deletions import Deletions
 from bucketwise.archivers.records.heads import HEADS, commit_of_link, link_of, read_heads, types_of
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
-from bucketwise.archivers.records.receipts import CODEC, Receipts, commit_of
+from bucketwise.archivers.records.receipts import CODEC, EMPTIED, Receipts, commit_of
 from bucketwise.archivers.stores.base import NotFound
 from bucketwise.buckets.fields.times import DAY_MS
 
@@ -169,8 +169,8 @@ class _Lineage:
 
 
 Document = dict[str, Any]
-#: Kinds of the receipts which say that a commit has ended: its time was over, or nothing was left in it.
-EXPIRED, EMPTIED = "expire", "emptied"
+#: Kind of the receipts which say that the time of a commit was over.
+EXPIRED = "expire"
 #: Kind of the receipts of erasures that rewrote files of kept buckets.
 REKEPT = "rekept"
 

@@ -26,8 +26,16 @@ from bucketwise.archivers.records.heads import (
     with_replaced,
 )
 from bucketwise.archivers.records.receipt_files import LAST
-from bucketwise.archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
-from bucketwise.archivers.records.registry import EMPTIED, begin, end_update
+from bucketwise.archivers.records.receipts import (
+    EMPTIED,
+    HELD,
+    REPLACED,
+    Document,
+    commit_of,
+    facts_of,
+    live_of,
+)
+from bucketwise.archivers.records.registry import begin, end_update
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.superseded import Superseded, check_replaced, still_live
 from bucketwise.buckets.bson.raw import Batch
@@ -223,9 +231,9 @@ class CommitRegistry:
                 aside.clear(it.commit)
 
     def end(self, manifests: Sequence[Manifest], end: datetime, session: ClientSession) -> None:
-        """Records, in a transaction, that a commit is dropped next, with all that it took over, though
-        queries may still read it; see `Recovery` for what a crash leaves of that. `manifests`: see
-        `with_replaced`. `end`: the instant before which the archive has ended."""
+        """Records, in a transaction, that a commit is dropped next, or what is left of one that was, with all
+        that it took over, though queries may still read it; see `Recovery` for what a crash leaves of that.
+        `manifests`: see `with_replaced`. `end`: the instant before which the archive has ended."""
         mine, *theirs = (it.commit for it in manifests)
         self.receipts.collection.update_many(
             {
@@ -235,7 +243,7 @@ class CommitRegistry:
             {"$set": {"state": REPLACED}, "$unset": {"replaced_at": ""}},
             session=session,
         )
-        ended = {"state": REPLACED, "replaced_by": None, "ended": end}
+        ended = {"kind": "offline", "state": REPLACED, "replaced_by": None, "ended": end}
         self.receipts.update(mine, {"$set": ended}, session)
 
     def drop_ended(self, manifests: Sequence[Manifest]) -> None:

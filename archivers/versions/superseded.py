@@ -105,14 +105,21 @@ class Superseded:
 
     def clear(self, commit: str) -> None:
         """Removes all that was kept of a commit."""
-        keys = [it.key for it in self._store.list(f"{self._prefix}{commit}.")]
-        aside = self._store.list(f"{superseded_prefix(self._policy)}{commit}.")
-        keys += [it.key for it in aside if commit_of_superseded(self._policy, it.key) is not None]
-        self._store.delete(keys)
+        self._store.delete(list(self._keys(commit)))
 
-    def files(self) -> Iterator[SupersededFile]:
-        """Yields all files of the policy."""
-        for found in self._store.list(self._prefix):
+    def holds_any(self, commits: Iterable[str]) -> bool:
+        """Returns whether anything was kept of some of these commits."""
+        return any(True for commit in commits for _ in self._keys(commit))
+
+    def _keys(self, commit: str) -> Iterator[str]:
+        yield from (it.key for it in self._store.list(f"{self._prefix}{commit}."))
+        for found in self._store.list(f"{superseded_prefix(self._policy)}{commit}."):
+            if commit_of_superseded(self._policy, found.key) is not None:
+                yield found.key
+
+    def files(self, of: str = "") -> Iterator[SupersededFile]:
+        """Yields all files of the policy, or those of one commit."""
+        for found in self._store.list(f"{self._prefix}{of}{'.' if of else ''}"):
             match = _NAME.fullmatch(found.key.removeprefix(self._prefix))
             commit = parse_commit(match["commit"]) if match else None
             if match and commit is not None:
@@ -304,7 +311,7 @@ def _document(bucket: Batch, position: int) -> bytes:
 def lies_elsewhere(receipts: Receipts, archive: OfflineArchive, manifest: Manifest) -> bool:
     """Returns whether nothing is lost with a commit that an earlier version has emptied."""
     aside = Superseded(archive)
-    kept = [aside.read(it) for it in aside.files() if it.commit.name == manifest.commit]
+    kept = [aside.read(it) for it in aside.files(manifest.commit)]
     missing = _missing(archive, manifest, kept)
     return missing == 0 or missing <= _erased(receipts, manifest)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bucketwise.jobs.core.clock import iso
+from tests.faults.meddling import hook
 from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import States
 
@@ -381,6 +382,86 @@ def test_what_merged_commits_had_taken_over_ends_with_them(ending: Place) -> Non
     assert amounts(run(ending, PAST + 7 * DAY)) == {"tombstoned": 182}
     assert amounts(run(ending, PAST + 14 * DAY)) == {"expired": 182}
     assert files(ending) == set()
+
+
+def in_grace(place: Place) -> None:
+    place.write_config(ENDING.replace('to = "offline"', 'to = "offline"\ngrace = "2d"'))
+
+
+#: The rule of another series: what is of this one alone goes nevertheless.
+FOREVER = """
+[[policies.ticks.rules]]
+match = {symbol = "OTHER"}
+retain = {archive = "forever"}
+"""
+
+
+def beside(place: Place) -> set[str]:
+    """What the store keeps beside the archive, without links."""
+    kept = (place.folder / "store" / "ticks" / "meta").glob("*/*.bson")
+    return {str(it.relative_to(place.folder)) for it in kept}
+
+
+@pytest.fixture
+def emptied(states: States) -> Place:
+    """All that was copied has changed in its grace, so that nothing was left in the first commit."""
+    place, now = states.at(in_grace, "run"), datetime.fromisoformat(NOW)
+    place.database.ticks.update_many({}, {"$set": {"note": "new"}, "$unset": {"p.0": ""}})
+    for at in (now + 2 * DAY, now + 4 * DAY):
+        assert place("run", "-p", "ticks", now=iso(at)).code == 0
+    assert place.database.ticks.count_documents({}) == 0
+    assert {it.split("/")[3] for it in beside(place)} == {"superseded", "versions"}
+    return place
+
+
+def test_what_is_left_of_an_emptied_commit_ends_as_well(emptied: Place) -> None:
+    later = PAST + 4 * DAY
+    assert amounts(run(emptied, later, verb="plan")) == {"tombstoned": 360}
+    assert amounts(run(emptied, later)) == {"tombstoned": 360}
+    undelete(emptied, later + DAY)
+    assert amounts(run(emptied, later + 8 * DAY)) == {"lifted": 360}
+    assert amounts(run(emptied, later + 31 * DAY)) == {"tombstoned": 360}
+    within = ("--since", "2018-06-30T00:05", "--until", "2018-06-30T00:15")
+    assert emptied("hold", "add", "case", "-p", "ticks", "--reason", "why", *within).code == 0
+    due = later + 38 * DAY
+    assert run(emptied, due)["held"] == {"case": 360}
+    assert beside(emptied)
+    assert emptied("hold", "release", "case", "-p", "ticks", "--reason", "why").code == 0
+    assert amounts(run(emptied, due, verb="plan")) == {"expired": 360}
+    assert amounts(run(emptied, due)) == {"expired": 360}
+    assert (beside(emptied), files(emptied)) == (set(), set())
+    assert amounts(run(emptied, due)) == {}
+    audited(emptied, due, "ticks")
+    assert emptied("verify", "-p", "ticks", now=iso(due)).code == 0
+    ended = [it.get("buckets") for it in receipts(emptied, "ticks") if it["kind"] == "expire"]
+    assert sorted(ended, key=str) == [180, None]
+
+
+@pytest.mark.proof
+def test_a_run_that_died_with_it_is_finished_by_the_next(emptied: Place) -> None:
+    emptied.config.write_text(emptied.config.read_text() + FOREVER)
+    later = PAST + 4 * DAY
+    assert amounts(run(emptied, later)) == {"tombstoned": 360}
+    due, at = iso(later + 7 * DAY), "bucketwise.archivers.format.names.commit_of_superseded"
+    given, killed = ("run", "-p", "ticks", "--now", due), hook(signalling={"number": 9, "function": at})
+    assert emptied.command.meddled(killed, *given, cwd=emptied.folder, MONGODB_URI=emptied.uri).code == -9
+    emptied.database.bucketwise_lease.update_many({}, {"$set": {"expires_at": START}})
+    assert beside(emptied)
+    ran = emptied("verify", "-p", "ticks", "--json", now=due)
+    assert ran.code == 0, ran.policy("ticks")
+    assert amounts(run(emptied, later + 7 * DAY)) in ({"expired": 180}, {})
+    assert (beside(emptied), files(emptied)) == (set(), set())
+
+
+@pytest.mark.proof
+def test_of_an_erased_commit_nothing_is_left_that_could_end(ending: Place) -> None:
+    series = ("-p", "ticks", "--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks")
+    assert ending("erase", *series).code == 0
+    assert amounts(run(ending, PAST, verb="plan")) == {}
+    assert amounts(run(ending, PAST)) == {}
+    record = {"_id.policy": "ticks", "kind": "dropped"}
+    (found,) = ending.database["bucketwise_receipts"].find(record)
+    assert "state" not in found
 
 
 @pytest.mark.proof
