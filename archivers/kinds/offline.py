@@ -7,6 +7,7 @@ may lie in; where these are not known, in all commits, if they are few.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -43,6 +44,7 @@ from bucketwise.archivers.records.heads import last_checkpoint, link_of, read_he
 from bucketwise.archivers.records.receipt_files import numbered_for
 from bucketwise.archivers.records.receipts import Receipts, commit_of, live_of
 from bucketwise.archivers.records.registry import Registry
+from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.history import OfflineHistories, Version, one_of
 from bucketwise.archivers.writes import may_cover, name_of, same_id
 from bucketwise.buckets.bson.raw import Batch
@@ -340,10 +342,13 @@ class Offline:
         return is_forgotten(self.context, self.held)
 
     def check_adoptable(self) -> None:
-        """Reads all commits that lie in the store."""
+        """Reads all commits that lie in the store, and looks for those that do not."""
+        from bucketwise.archivers.moving.offline import OfflineRun
         from bucketwise.archivers.verifying.offline import check_adoptable
 
         check_adoptable(self.context, self.held)
+        with closing(OfflineRun(ArchiveRun.of(replace(self.context, adopts=True)))) as run:
+            run.check_adoptable()
 
     def sign(self, keys: Keys) -> int:
         """Signs manifests and the last checkpoint."""

@@ -59,6 +59,10 @@ class OfflineRun:
             Recovery(self._work, self._archive, self._registry).run()
             self._work.state.is_recovered = True
 
+    def check_adoptable(self) -> None:
+        """Raises DamagedError where `recover` would, of a run that adopts. Changes nothing."""
+        Recovery(self._work, self._archive, self._registry).check_adoptable()
+
     def settle(self, start_ms: int, end_ms: int) -> None:
         """Deletes buckets of earlier commits that end within [start, end), milliseconds, and may go now."""
         if self._work.kept:

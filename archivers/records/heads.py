@@ -200,10 +200,13 @@ def check_none_reappeared(receipts: Receipts, archive: OfflineArchive) -> None:
             raise _rolled_back(archive, commit, "it was dropped, and has come back")
 
 
-def check_all_present(receipts: Receipts, archive: OfflineArchive, *, adopts: bool) -> list[Commit]:
+def check_all_present(
+    receipts: Receipts, archive: OfflineArchive, *, adopts: bool, merged: Collection[str] = ()
+) -> list[Commit]:
     """Raises DamagedError where a commit with a receipt has no manifest: the store is another one, or
-    incomplete. `adopts`: returns the commits that were dropped, which this database has forgotten."""
-    missing = archive.missing(receipts.commits)
+    incomplete. `adopts`: returns the commits that were dropped, which this database has forgotten. `merged`:
+    names of commits of which is known that another one has taken them over."""
+    missing = [it for it in archive.missing(receipts.commits) if it.name not in merged]
     for commit in missing:
         if not (adopts and is_forgotten(receipts, archive, commit)):
             archive.raise_missing(commit)

@@ -7,7 +7,7 @@ there, or from one that had lost its lease: nothing was deleted because of it, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -154,13 +154,18 @@ class ForgottenMerges:
     def finish(self, unknown: Sequence[Manifest], listed: dict[str, Commit]) -> None:
         """Drops the rest of the merged commits where some are gone that this database has not dropped: a run
         that it has forgotten was cut off while it dropped them."""
+        for manifest in self._cut_off(unknown, listed):
+            self._work.check()
+            for name in listed.keys() & set(manifest.replaces):
+                self._archive.drop(self._archive.manifest(listed.pop(name)))
+
+    def _cut_off(self, unknown: Sequence[Manifest], listed: Container[str]) -> Iterator[Manifest]:
+        """Yields the merged commits of which some that they replaced were dropped by a forgotten run."""
         ours = self._dropped_by_us() if any(it.replaces for it in unknown) else set()
         for manifest in unknown:
             gone = [name for name in manifest.replaces if name not in listed and name not in ours]
             if any(self._dropped.dropped(name) for name in gone):
-                self._work.check()
-                for name in listed.keys() & set(manifest.replaces):
-                    self._archive.drop(self._archive.manifest(listed.pop(name)))
+                yield manifest
 
     def _dropped_by_us(self) -> set[str]:
         """Returns the commits that this database knows to be dropped, or to be dropped next."""
@@ -169,11 +174,24 @@ class ForgottenMerges:
 
     def adopt(self, unknown: Sequence[Manifest], listed: set[str]) -> None:
         """Registers merged commits in place of the commits that they were merged from."""
+        for manifest, roots in self._adoptable(unknown, listed):
+            self._adopt(manifest, roots)
+
+    def _adoptable(
+        self, unknown: Sequence[Manifest], listed: Set[str]
+    ) -> Iterator[tuple[Manifest, list[_MergedCommit]]]:
         for manifest in sorted(unknown, key=lambda it: it.sequence):
             if not listed & set(manifest.replaces):
                 roots = self._roots(manifest)
                 if any(it.is_registered for it in roots):
-                    self._adopt(manifest, roots)
+                    yield manifest, roots
+
+    def taken_over(self, unknown: Sequence[Manifest], listed: Set[str]) -> set[str]:
+        """Returns the registered commits in whose place `finish` and `adopt` would register others. Changes
+        nothing."""
+        there = set(listed).difference(*(it.replaces for it in self._cut_off(unknown, listed)))
+        merged = (root for _, roots in self._adoptable(unknown, there) for root in roots)
+        return {it.manifest.commit for it in merged if it.is_registered}
 
     def _roots(self, manifest: Manifest) -> list[_MergedCommit]:
         """Returns the commits that were merged into one, in the order of its buckets; none where it was no
@@ -224,6 +242,10 @@ Document = dict[str, Any]
 MONTH_MS = 30 * 24 * 3_600_000
 
 
+def _later_than(heads: Heads | None, unknown: Iterable[Manifest]) -> list[Manifest]:
+    return [it for it in unknown if heads is None or it.sequence > heads.sequence]
+
+
 class Recovery:
     """The recovery of a run, before it reads anything."""
 
@@ -249,6 +271,17 @@ class Recovery:
         if heads is not None:
             make_due_checkpoint(self._work, self._archive, heads)
         self._move_receipts()
+
+    def check_adoptable(self) -> None:
+        """Raises DamagedError where `run` of a run that adopts would, since a commit is missing whose
+        originals were deleted. Changes nothing."""
+        check_none_reappeared(self._receipts, self._archive)
+        listed, heads = self._listed(), read_heads(self._receipts)
+        found = self._found(listed)
+        later = _later_than(heads, [*found.own, *found.newer])
+        merges = ForgottenMerges(self._work, self._archive, self._registry)
+        merged = merges.taken_over(later, listed.keys()) if heads is not None else ()
+        check_all_present(self._receipts, self._archive, adopts=True, merged=merged)
 
     def _move_receipts(self) -> None:
         """Moves receipts of deletes that are old enough, a month of them at a time."""
@@ -307,7 +340,7 @@ class Recovery:
         """Adopts forgotten merges, before anything is dropped or reported missing, since they tell where
         commits went."""
         merges, heads = ForgottenMerges(self._work, self._archive, self._registry), read_heads(self._receipts)
-        later = [it for it in unknown if heads is None or it.sequence > heads.sequence]
+        later = _later_than(heads, unknown)
         merges.finish(later, listed)
         if heads is not None:
             merges.adopt(later, set(listed))

@@ -13,6 +13,7 @@ from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
+from bucketwise.jobs.adopt import take_over
 from bucketwise.jobs.audit.audit import audit_policy
 from tests.archivers.builders import CODEC, Case, insert, slots
 from tests.archivers.harness import Backup, Cycle, whole
@@ -52,6 +53,16 @@ def held(cycle: Cycle) -> list[tuple[int, str]]:
         batch = whole(archive, manifest)
         found += [bson.decode(document, CODEC) for document in batch.main]
     return sorted((it["_id"], it.get("note", "")) for it in found)
+
+
+def everything(cycle: Cycle) -> dict[str, Any]:
+    """All that the database and the store hold, whoever is the owner."""
+    files = {it: it.read_bytes() for it in cycle.root.rglob("*") if it.is_file()}
+    names = cycle.database.list_collection_names()
+    return {str(it): data for it, data in files.items()} | {
+        name: sorted(bson.encode(it, codec_options=CODEC) for it in cycle.database[name].find())
+        for name in names
+    }
 
 
 def codes(cycle: Cycle) -> set[tuple[str, str]]:
@@ -150,8 +161,11 @@ def test_what_was_deleted_of_a_dropped_commit(cycle: Cycle) -> None:
     change(cycle, 1)
     assert cycle.run().deleted == 4
     backup.put_back(cycle)
+    before = everything(cycle)
+    cycle.fence += 1
     with pytest.raises(HaltedError, match=f"{name}.json: the manifest is missing"):
-        cycle.adopt()
+        take_over(cycle.context(fence=cycle.fence), "a backup was put back")
+    assert everything(cycle) == before
     assert "part-missing" in {bad.code for bad in cycle.verify().bad}
     aside = (cycle.root / cycle.policy.name / "meta/superseded" / f"{name}.bson").read_bytes()
     assert aside == cycle.case.documents[1]
