@@ -40,10 +40,10 @@ from bucketwise.archivers.stores.classes import LifecycleRule, Standing, Tier
 from bucketwise.archivers.stores.s3_errors import (
     FAILURES,
     THAW,
+    Tries,
     http_status,
     is_definite,
     is_unsupported,
-    may_still_happen,
     store_error,
 )
 from bucketwise.config.tables import COLD, ObjectLock, StorePlace
@@ -109,7 +109,9 @@ class S3Store(ServedStore):
         except (BotoCoreError, ValueError) as error:
             remedy = "Look at store.endpoint_url, store.region and the AWS settings of this user."
             raise StoreError("open", self.url, str(error), remedy) from error
+        self._tries = Tries()
         self._client.meta.events.register("before-send.s3", self._count)
+        self._client.meta.events.register("response-received.s3.PutObject", self._tries.note)
         self._client.meta.events.register("before-parse.s3.GetObject", _without_body_if_refused)
 
     @property
@@ -139,6 +141,7 @@ class S3Store(ServedStore):
             options["ObjectLockRetainUntilDate"] = locked_from + timedelta(days=self._lock.days)
         if if_absent and self._knows_conditions:
             options["IfNoneMatch"] = "*"
+        self._tries.begin()
         try:
             self._client.put_object(**self._where(key), Body=data, **options)
         except FAILURES as error:
@@ -151,7 +154,7 @@ class S3Store(ServedStore):
                 failed = self._error("put", key, error)
                 if is_definite(error):
                     raise failed from error
-                self._look_up(key, data, failed, error, may_come=may_still_happen(error))
+                self._look_up(key, data, failed, error, may_come=self._tries.may_still_happen)
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object. Reads it again from its start where the reply breaks off or is

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -65,10 +68,25 @@ def is_definite(error: Exception) -> bool:
     return 400 <= status < 500 and not error.response["ResponseMetadata"].get("RetryAttempts", 0)
 
 
-def may_still_happen(error: Exception) -> bool:
-    """Returns whether the server may still carry the request out, since it, or a gateway before it, was too
-    slow to answer."""
-    return isinstance(error, ReadTimeoutError) or http_status(error) == 504
+class Tries(threading.local):
+    """The tries of the request that a thread makes."""
+
+    #: Whether the server may still carry one out, since it, or a gateway before it, was too slow to answer.
+    may_still_happen = False
+
+    def begin(self) -> None:
+        """Begins with a new request."""
+        self.may_still_happen = False
+
+    def note(
+        self,
+        response_dict: dict[str, Any] | None = None,
+        exception: Exception | None = None,
+        **_: object,
+    ) -> None:
+        """Notes how a try ended, as botocore tells it."""
+        is_late = response_dict is not None and response_dict["status_code"] == 504
+        self.may_still_happen |= is_late or isinstance(exception, ReadTimeoutError)
 
 
 def store_error(operation: str, place: str, error: Exception) -> StoreError:
