@@ -29,6 +29,7 @@ SERVERS = {
     "mongod",
     "rclone_server",
     "started_browser",
+    "three",
 }
 _OUTSIDE = {
     "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen",

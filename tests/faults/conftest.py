@@ -8,6 +8,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.config.tables import Store
+from tests.faults.places import Place, placed
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, MakeScene, Scene
 from tests.jobs.command import CommandLine, command_line
 from tests.jobs.conftest import bucketwise
@@ -19,6 +20,13 @@ __all__ = ["bucketwise"]
 def elsewhere() -> Iterator[CommandLine]:
     """A second command line, for what runs at the same time."""
     with command_line() as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory, bucketwise: CommandLine) -> Iterator[Place]:
+    """A set of three, one for each file of tests."""
+    with placed(tmp_path_factory.mktemp("three"), 3, bucketwise) as it:
         yield it
 
 

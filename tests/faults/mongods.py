@@ -101,6 +101,12 @@ class Servers:
         return await_(lambda: next((node for node in self.nodes if node.says(_is_primary)), None))
 
     @property
+    def term(self) -> int:
+        """Grows with each election."""
+        with self.primary.client() as client:
+            return int(client.admin.command("replSetGetStatus")["term"])
+
+    @property
     def secondaries(self) -> list[Node]:
         primary = self.primary
         return [node for node in self.nodes if node is not primary]

@@ -41,20 +41,21 @@ def install(
     leap: float | None = None,
     pieces: int = 1000,
     at_once: int = 1000,
+    asleep: float = 3600,
 ) -> None:
     """`host`: the machine's name. `skew`: seconds by which its clock is wrong. `at`: a step's name, for the
     first of that name, or how many steps in. There the clock leaps by `leap` seconds; or else the process
-    notes in the file `told` where it is, and stops until it is continued: an hour later by its steady clock.
-    Without `at` it notes just its pid, for who wants to stop it. `pieces`: the most buckets in one delete;
-    `at_once`: in one commit, so that several are under way."""
+    notes in the file `told` where it is, and stops until it is continued: `asleep` seconds later by its
+    steady clock. Without `at` it notes just its pid, for who wants to stop it. `pieces`: the most buckets in
+    one delete; `at_once`: in one commit, so that several are under way."""
     writes.MAX_BUCKETS = pieces
     sweep.MAX_READINGS = 1
     sweep.Filling.cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
     raw_cursor.MOST_DOCUMENTS = raw_cursor.FIRST_DOCUMENTS = at_once
     wrong = [skew]
-    current, steady, asleep = clock.current, clock.steady, [0.0]
+    current, steady, slept = clock.current, clock.steady, [0.0]
     clock.current = lambda: current() + timedelta(seconds=wrong[0])
-    clock.steady = lambda: steady() + asleep[0]
+    clock.steady = lambda: steady() + slept[0]
     if host is not None:
         socket.gethostname = lambda: host
         machine.machine_boot_id = lambda: host
@@ -73,7 +74,7 @@ def install(
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def woke(*_: object) -> None:
-        asleep[0] += 3600
+        slept[0] += asleep
 
     signal.signal(signal.SIGCONT, woke)
     if told is not None and at is None:

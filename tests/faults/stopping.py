@@ -36,9 +36,11 @@ class Stopped:
 
 
 @contextmanager
-def stopped(it: Scene, at: str | int | Callable[[], bool], *arguments: str) -> Iterator[Stopped]:
+def stopped(
+    it: Scene, at: str | int | Callable[[], bool], *arguments: str, asleep: float = 3600
+) -> Iterator[Stopped]:
     """A run on the host "first" that stands still in the block, and goes on after it. `at`: a step, or what
-    says when to stop it."""
+    says when to stop it. `asleep`: how many seconds later it is by its clock then."""
     told = it.folder / "told"
     told.unlink(missing_ok=True)
     given = {
@@ -47,6 +49,7 @@ def stopped(it: Scene, at: str | int | Callable[[], bool], *arguments: str) -> I
         "told": str(told),
         "pieces": 5,
         "at_once": 3,
+        "asleep": asleep,
     }
     command = it.begin("run", *arguments, meddle=("tests.faults.other_host", given))
     found = Stopped()

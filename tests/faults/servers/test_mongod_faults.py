@@ -7,22 +7,18 @@ import random
 import re
 import signal
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from bucketwise.config.tables import Store
 from tests.faults import aftermath
 from tests.faults.meddling import ENDS, WRITES, hook
-from tests.faults.mongods import Servers, no_failures_after, servers
-from tests.faults.scene import Scene
+from tests.faults.mongods import Servers, no_failures_after
+from tests.faults.places import Place, placed
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine
 from tests.tiers import tier
@@ -31,40 +27,9 @@ Document = dict[str, Any]
 GROUP = "MongoDB: "
 
 
-@dataclass(frozen=True)
-class Place:
-    """A set of servers, and scenes on it."""
-
-    servers: Servers
-    client: MongoClient[Document]
-    folder: Path
-    command: CommandLine
-
-    def scene(self, job: str) -> tuple[Scene, str]:
-        folder = self.folder / uuid.uuid4().hex[:12]
-        (folder / "store").mkdir(parents=True)
-        store = Store(url=(folder / "store").as_uri())
-        database = self.client[f"test_{folder.name}"]
-        return aftermath.prepared(job, folder, database, self.servers.uri, store, self.command)
-
-
-@contextmanager
-def _place(folder: Path, count: int, command: CommandLine) -> Iterator[Place]:
-    dbpaths = folder / "mongod"
-    dbpaths.mkdir()
-    with servers(dbpaths, count) as running, MongoClient[Document](running.uri, tz_aware=True) as client:
-        yield Place(running, client, folder, command)
-
-
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory, bucketwise: CommandLine) -> Iterator[Place]:
-    with _place(tmp_path_factory.mktemp("single"), 1, bucketwise) as it:
-        yield it
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory, bucketwise: CommandLine) -> Iterator[Place]:
-    with _place(tmp_path_factory.mktemp("three"), 3, bucketwise) as it:
+    with placed(tmp_path_factory.mktemp("single"), 1, bucketwise) as it:
         yield it
 
 
