@@ -6,6 +6,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 ARGS   ?=
 BRIEF  := not proof and not soak
+# RECORD=1: what comes of it is kept in tests/results, and told in docs/reliability.md
+RECORD ?=
+KEEP    = $(if $(strip $(RECORD)),--record)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test proof explore lint bench docs release soak clean
@@ -24,14 +27,14 @@ quick: $(VENV)/dev.done  ## the tests that need no server and no process, in les
 
 test: $(VENV)/dev.done  ## what each part does, in some minutes (ARGS="-k restore" narrows it)
 	@.ci/test-programs
-	@$(BIN)/pytest -n 3 --dist worksteal -m "$(BRIEF)" $(ARGS)
+	@$(BIN)/pytest -n 3 --dist worksteal -m "$(BRIEF)" $(if $(strip $(RECORD)),--record test) $(ARGS)
 
 proof: $(VENV)/dev.done  ## what takes long: faults, races, browsers, images, more examples of properties
 	@.ci/test-programs proof
-	@$(BIN)/pytest -n 4 --dist worksteal -m "(proof or hypothesis) and not soak" --hypothesis-profile=thorough --second-reader $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal -m "(proof or hypothesis) and not soak" --hypothesis-profile=thorough --second-reader $(if $(strip $(RECORD)),--record proof) $(ARGS)
 
 explore: $(VENV)/dev.done  ## schedules of runs, writers and crashes, in a world in memory (ARGS="--schedules 20000 --seed 7")
-	@$(BIN)/python -m tests.explore $(ARGS)
+	@$(BIN)/python -m tests.explore $(KEEP) $(ARGS)
 
 lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 	@$(BIN)/ruff check .
@@ -51,11 +54,11 @@ bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other 
 
 soak: $(VENV)/dev.done  ## what takes hours, a thousand examples of what holds for any input, mutants
 	@.ci/test-programs soak
-	@$(BIN)/pytest -m soak $(ARGS)
+	@$(BIN)/pytest -m soak $(if $(strip $(RECORD)),--record soak) $(ARGS)
 	@$(BIN)/pytest -n 3 -m "not soak" --hypothesis-profile=long tests/buckets tests/rollups tests/test_broken_input.py $(ARGS)
 ifeq ($(ARGS),)
 	@$(BIN)/pytest -n 3 -m "$(BRIEF)" --cov --cov-config=tests/coverage.ini --cov-context=test --cov-report=
-	@$(BIN)/python -m tests.mutants .coverage
+	@$(BIN)/python -m tests.mutants .coverage $(KEEP)
 endif
 
 clean:  ## remove what was installed and cached

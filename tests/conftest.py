@@ -32,6 +32,7 @@ from tests.cpu import Costs, Meter
 from tests.examples import register
 from tests.faults.tally import Table, Tally
 from tests.once import read_s3_once
+from tests.reliability import Recorder
 from tests.second_reader import SecondReader
 from tests.servers import answers, running
 from tests.session import SERVERS, Session
@@ -48,7 +49,7 @@ _SESSION = Session()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--reliability", action="store_true", help="write the counts of faults into docs/reliability.md"
+        "--record", metavar="COMMAND", help="keep what comes of a whole run: see tests/reliability.py"
     )
     parser.addoption(
         "--second-reader", action="store_true", help="read the archives that tests leave by ops/unarchive.py"
@@ -60,7 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(_SESSION.end)
     read_s3_once()
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Table(writes=config.getoption("--reliability")))
+        config.pluginmanager.register(Table())
+        if command := config.getoption("--record"):
+            config.pluginmanager.register(Recorder(command))
     if config.getoption("--second-reader"):
         config.pluginmanager.register(SecondReader())
     if config.getoption("--cpu"):
@@ -114,7 +117,7 @@ def _memory_holds_nothing_by_luck() -> Iterator[None]:
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Tally:
-    """Counts faults for docs/reliability.md."""
+    """Counts faults: see `tests/reliability.py`."""
     return Tally(request)
 
 

@@ -22,6 +22,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from tests.reliability import keep
+
 ROOT = Path(__file__).resolve().parents[1]
 _TURNED = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
@@ -161,6 +163,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--record", action="store_true", help="keep the counts: see tests/reliability.py")
     given = parser.parse_args()
     data = CoverageData(given.coverage)
     data.read()
@@ -173,6 +176,8 @@ def main() -> int:
         counts[outcome] += 1
         print(f"{outcome:11} {len(tests):5} {mutant.shown(sources[mutant.path])}", flush=True)  # noqa: T201
     print(counts)  # noqa: T201
+    if given.record:
+        keep("soak", {"mutants": counts})
     return 0
 
 

@@ -15,6 +15,7 @@ from tests.explore.actors import PROGRAMS
 from tests.explore.explorer import Failure, Scope, exhaustive, random_schedule, shortest
 from tests.explore.put_back import FAULTS, put_back
 from tests.explore.world import HOUR, Frozen
+from tests.reliability import keep
 
 #: Schedules that a process explores at a time.
 CHUNK = 100
@@ -31,18 +32,21 @@ def main() -> int:
     parser.add_argument("--exhaustive", action="store_true", help="all schedules, breadth-first")
     parser.add_argument("--with", dest="verbs", choices=PROGRAMS, nargs="*", default=[], metavar="VERB",
                         help="beside archive runs, with --exhaustive")  # fmt: skip
+    parser.add_argument("--record", action="store_true", help="keep what came of it")
     given = parser.parse_args()
     if given.list:
         for name, fault in FAULTS.items():
             print(f"{name:20} {fault.what}")
         return 0
+    if given.record and given.put_back:
+        parser.error("--record and --put-back exclude each other")
     with put_back(given.put_back) if given.put_back else nullcontext():
         if given.exhaustive:
-            return breadth_first(given.depth or 4, given.verbs)
-        return at_random(given.schedules, given.depth or 100, given.seed)
+            return breadth_first(given.depth or 4, given.verbs, given.record)
+        return at_random(given.schedules, given.depth or 100, given.seed, given.record)
 
 
-def at_random(schedules: int, depth: int, seed: int) -> int:
+def at_random(schedules: int, depth: int, seed: int, record: bool) -> int:
     """Explores random schedules, and tells of the first that fails."""
     states, failed, first = set[int](), 0, None
     for found, some in explored(schedules, depth, seed):
@@ -52,6 +56,10 @@ def at_random(schedules: int, depth: int, seed: int) -> int:
     if first is not None:
         tell(shortest(first))
     print(f"{schedules} schedules, {len(states)} states, {failed} failed")
+    if record:
+        keep(
+            "explore", {"random schedules": {"schedules": schedules, "states": len(states), "failed": failed}}
+        )
     return 1 if failed else 0
 
 
@@ -70,7 +78,7 @@ def _explore(depth: int, seeds: range) -> tuple[list[Failure], set[int]]:
     return [it for it in found if it is not None], states
 
 
-def breadth_first(depth: int, verbs: list[str]) -> int:
+def breadth_first(depth: int, verbs: list[str], record: bool) -> int:
     """Explores all schedules of a writer, two runs, one crash and an hour that passes."""
     scope = Scope(("archive", *verbs), (0,), (1,), holds=False, is_faulty=False, most=LIMITS)
     known = 0
@@ -84,6 +92,8 @@ def breadth_first(depth: int, verbs: list[str]) -> int:
                 return 1
         known += states
     print(f"{known} states, 0 failed")
+    if record:
+        keep("explore", {"all schedules": {"states": known, "failed": 0}})
     return 0
 
 

@@ -1,21 +1,17 @@
-"""Counts what the tests of faults tried and found, over all test processes: the table of docs/reliability.md.
+"""Counts what the tests of faults tried and found, over all test processes: a table at the end of a run.
 
-`pytest --reliability` writes the table into that page. A test counts before it asserts: what was lost is
-counted as well.
+A test counts before it asserts: what was lost is counted as well.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
-BEGIN, END = "<!-- tally: begin -->\n", "<!-- tally: end -->\n"
-_PROPERTY = "tally"
+from tests.reliability import TALLY
 
 
 @dataclass
@@ -38,21 +34,20 @@ class Tally:
     def __call__(self, group: str, fault: str, **counts: int) -> None:
         """`tally("crash points", "offline: manifest, after", runs=4, **toll._asdict())`"""
         assert counts.keys() <= {it.name for it in fields(Count)} - {"faults"}
-        self.request.node.user_properties.append((_PROPERTY, {"group": group, "fault": fault, **counts}))
+        self.request.node.user_properties.append((TALLY, {"group": group, "fault": fault, **counts}))
 
 
 class Table:
     """A plugin of the process that collects the reports."""
 
-    def __init__(self, writes: bool) -> None:
-        self._writes = writes
+    def __init__(self) -> None:
         self._groups: dict[str, Count] = defaultdict(Count)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call":
             return
         for name, told in report.user_properties:
-            if name == _PROPERTY and isinstance(told, dict):
+            if name == TALLY and isinstance(told, dict):
                 self._add(**told)
 
     def _add(self, group: str, fault: str, **counts: int) -> None:
@@ -66,9 +61,6 @@ class Table:
             return
         terminalreporter.section("faults")
         terminalreporter.write(self.text())
-        if self._writes:
-            before, _, rest = PAGE.read_text().partition(BEGIN)
-            PAGE.write_text(before + BEGIN + self.text() + END + rest.partition(END)[2])
 
     def text(self) -> str:
         head = (
