@@ -237,10 +237,8 @@ def note_held(receipts: Receipts, names: Iterable[str], session: ClientSession) 
 def _note_released(receipts: Receipts, hold: Hold, session: ClientSession) -> None:
     """Allows replaced commits to be dropped again, what is under a tombstone to go, and others of the range
     to be merged."""
-    within, kept = (
-        hold.within,
-        {"kind": {"$in": ["offline", "dropped", TOMBSTONE]}, "tombstone.held": hold.name},
-    )
+    within = hold.within
+    kept = {"kind": {"$in": ["offline", "dropped", TOMBSTONE]}, "tombstone.held": hold.name}
     free = {"$unset": {"tombstone.held": ""}}
     receipts.collection.update_many({"_id.policy": receipts.policy, **kept}, free, session=session)
     held = {"_id.policy": receipts.policy, "kind": "offline", "state": HELD}
