@@ -110,7 +110,9 @@ def _counted(outcomes: Iterable[Outcome]) -> str:
     sums: Counter[str] = Counter()
     for outcome in outcomes:
         sums.update({name: number for name, number in outcome.items() if name != "when"})
-    return ", ".join(f"{number:,} {name}" for name, number in sums.items())
+    return ", ".join(
+        f"{number:,} {name.removesuffix('s') if number == 1 else name}" for name, number in sums.items()
+    )
 
 
 def write_page() -> None:
