@@ -212,23 +212,22 @@ def verify_records(
         named.update(file.key for file in manifest.files)
         archive.check_sizes(manifest, sizes)
 
-    def as_recorded(some: Sequence[Commit]) -> Iterator[tuple[Commit, Document]]:
-        there, wanted = defaultdict[str, list[str]](list), {it.name for it in some}
-        for key in sizes if wanted else ():
+    def as_recorded(commits: Sequence[Commit]) -> Iterator[tuple[Commit, Document]]:
+        resting = {it.name: it for it in commits if has_turn is not None and not has_turn(it)}
+        there = defaultdict[str, list[str]](list)
+        for key in sizes if resting else ():
             owner = commit_of_file(archive.policy.identity, key)
-            if owner is not None and owner.name in wanted:
+            if owner is not None and owner.name in resting:
                 there[owner.name].append(key)
-        outlines = context.receipts.outlines([it.name for it in some])
-        for commit in some:
+        outlines = context.receipts.outlines(list(resting))
+        for commit in resting.values():
             files, record = there[commit.name], outlines.get(commit.name, {})
             if record.get("files") == files_digest((key, sizes[key]) for key in files):
                 named.update(files)
                 yield commit, record
 
-    verifier = _Verifier(
-        context, archive, report, check_files, label="parts that are there", has_turn=has_turn,
-        as_recorded=as_recorded,
-    )  # fmt: skip
+    label = "parts that are there"
+    verifier = _Verifier(context, archive, report, check_files, label=label, as_recorded=as_recorded)
     _verify_all(verifier)
     unread = [it for it in verifier.listed if it.name not in verifier.done]  # which may name more of them
     unlisted = [key for key, _ in archive.files_outside(sorted(sizes.keys() - named), unread)]
@@ -293,7 +292,6 @@ class _Verifier:
     within: TimeRange = EVER
     label: str = "verified parts"  # as progress
     count: int = 0  # commits to look at; 0: not known
-    has_turn: HasTurn | None = None  # of which manifests are read; None: of all
     as_recorded: Callable[[Sequence[Commit]], Iterable[tuple[Commit, Document]]] = lambda _: ()
     listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
@@ -325,8 +323,7 @@ class _Verifier:
         found = unregistered(receipts, archive, others, self.context.known_fences)
         self.report.add(*found.errors(archive))
         waiting = [it for it in there.values() if it.name not in self.seen]
-        resting = [it for it in waiting if self.has_turn and not self.has_turn(it)]
-        for commit, record in self.as_recorded(resting):
+        for commit, record in self.as_recorded(waiting):  # of which no manifest needs to be read
             self._note_recorded(commit, record)
         for commit in sorted(waiting, key=lambda it: it.first):
             if commit.name not in self.seen:

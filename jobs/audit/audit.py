@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
@@ -53,6 +53,10 @@ class Rotation(NamedTuple):
         """Returns whether an audit today reads what begins on a day; both since 1970, UTC."""
         return (day - today * self.at_once) % self.number < self.at_once
 
+    def has_piece(self, piece: Piece, now: datetime) -> bool:
+        """Returns whether an audit at an instant reads a piece, by the day on which it begins."""
+        return self.has(day_number(piece.first), as_ms(now) // DAY_MS)
+
 
 ALL = Rotation(1, 1)
 
@@ -75,8 +79,8 @@ class Sample(NamedTuple):
 
 def sample(pieces: Iterable[Piece], rotation: Rotation, now: datetime) -> Sample:
     """Returns the pieces that have their turn now, by the day on which each begins."""
-    today, everything = as_ms(now) // DAY_MS, list(pieces)
-    read = [it for it in everything if rotation.has(day_number(it.first), today)]
+    everything = list(pieces)
+    read = [it for it in everything if rotation.has_piece(it, now)]
     days = Spans(map(_days_of, read))
     archived = Spans(map(_days_of, everything)).spans
     return Sample(read, [part for span in archived for part in days.gaps(*span)])
@@ -165,9 +169,6 @@ class _Audit:
         read = sum(it.parts for it in self.intact if it.piece.name in self.read)
         return AuditReport(found, halted, parts, read, self.rotation.days)
 
-    def _has_turn(self, piece: Piece) -> bool:
-        return self.rotation.has(day_number(piece.first), as_ms(self.context.now) // DAY_MS)
-
     @cached_property
     def sample(self) -> Sample:
         """Returns what of the archive is read."""
@@ -190,8 +191,8 @@ class _Audit:
             )
 
     def records(self) -> Iterator[Finding]:
-        archive = archive_of(self.context)
-        report, self.intact, unlisted, self.is_gone, baseline = archive.verify_records(self._has_turn)
+        archive, has_turn = archive_of(self.context), partial(self.rotation.has_piece, now=self.context.now)
+        report, self.intact, unlisted, self.is_gone, baseline = archive.verify_records(has_turn)
         yield from self.bad(report)
         if baseline is not None:
             message = f"what must stay of this archive is counted from what it held at {as_text(baseline)} on"
