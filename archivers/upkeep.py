@@ -11,7 +11,7 @@ from functools import cached_property
 
 from bucketwise.archivers.context import ArchiveContext, Connections, LocalExecutor, offline_archive
 from bucketwise.archivers.format.manifest import DamagedError
-from bucketwise.archivers.format.writing import ColdCommit
+from bucketwise.archivers.format.writing import ColdCommit, UnerasedCommit
 from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
 from bucketwise.archivers.reading.states import ColdReader
 from bucketwise.archivers.records.heads import commit_of_link, read_heads
@@ -67,7 +67,7 @@ def _read(
     cold = ColdReader(archived, source, policy, request)
     try:
         found = read(source, ArchivedHalf(cold.batches, archived.restored), policy, request, unions)
-    except ColdCommit as error:
+    except (ColdCommit, UnerasedCommit) as error:
         if not request.leaves_unreadable:
             raise
         archived.take_read()

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.buckets import Selected, SeriesInBuckets, in_buckets
-from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.records.receipts import UNERASED, Receipts
 from bucketwise.archivers.writes import chunks, replace_raw, same_id
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.fields.selectors import Selector, check_selector
@@ -176,7 +176,7 @@ class BegunErasure(NamedTuple):
 
     def is_of(self, text: str) -> bool:
         """Returns whether it was begun with this text."""
-        return hmac.compare_digest(_hashed(self.key, text), self.hashed)
+        return _is_hash_of(text, self.key, self.hashed)
 
 
 class Erasures:
@@ -239,6 +239,46 @@ class Erasures:
 
 def _hashed(key: str, text: str) -> str:
     return hmac.new(bytes.fromhex(key), text.encode(), hashlib.sha256).hexdigest()
+
+
+def _is_hash_of(text: str, key: str, hashed: str) -> bool:
+    return hmac.compare_digest(_hashed(key, text), hashed)
+
+
+class UnreadCommits:
+    """The commits that may hold what an erasure asked for, and could not be read. Their receipts say so until
+    it could read them: no summary is made of them before."""
+
+    def __init__(self, receipts: Receipts, erasure: Erasure, now: datetime) -> None:
+        self._receipts = receipts
+        self._erasure = erasure
+        self._now = now
+        self._noted = set[str]()
+
+    def note(self, commit: str) -> None:
+        """Records one of them."""
+        self._noted.add(commit)
+        if not self._mine(self._receipts.get(commit) or {}):
+            key, erasure = secrets.token_hex(32), self._erasure
+            its = {
+                "key": key,
+                "series": _hashed(key, erasure.text),
+                "reason": erasure.reason,
+                "at": self._now,
+            }
+            self._receipts.update(commit, {"$push": {UNERASED: its}})
+
+    def end(self) -> None:
+        """Takes the records of this erasure from commits that it could read."""
+        query = {"_id.policy": self._receipts.policy, "kind": "offline", UNERASED: {"$exists": True}}
+        for receipt in list(self._receipts.collection.find(query)):
+            commit = receipt["_id"]["name"]
+            if commit not in self._noted and (mine := self._mine(receipt)):
+                self._receipts.update(commit, {"$pull": {UNERASED: {"key": {"$in": mine}}}})
+
+    def _mine(self, receipt: Mapping[str, Any]) -> list[str]:
+        text = self._erasure.text
+        return [it["key"] for it in receipt.get(UNERASED, ()) if _is_hash_of(text, it["key"], it["series"])]
 
 
 T = TypeVar("T")

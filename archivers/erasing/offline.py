@@ -14,7 +14,7 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.erasing.buckets import Selected
-from bucketwise.archivers.erasing.erasure import BucketNames, Erasure, ErasureWork
+from bucketwise.archivers.erasing.erasure import BucketNames, Erasure, ErasureWork, UnreadCommits
 from bucketwise.archivers.erasing.kind import PlaceHolding, Remaining, TextSearch, decoded_from, unpacked
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest
@@ -22,7 +22,6 @@ from bucketwise.archivers.format.names import commit_of_superseded, superseded_p
 from bucketwise.archivers.format.writing import ColdCommit, Maker
 from bucketwise.archivers.moving.copies import KnownCopies
 from bucketwise.archivers.records.receipt_files import decoded
-from bucketwise.archivers.records.receipts import UNERASED
 from bucketwise.archivers.records.registry import record_rekept
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
@@ -86,14 +85,14 @@ class CommitEraser:
 
     def run(self) -> None:
         """Rewrites all commits that hold something of the series; drops those that hold nothing else. Notes
-        those that can't be read: their states would bring back summaries."""
+        those that can't be read: a summary that is made of them would bring back what was erased."""
+        unread = UnreadCommits(self._work.context.receipts, self._work.erasure, self._work.context.now)
         for held in commits_of(self._archive, self._work.erasure, self._forget):
             if held.unread:
-                receipts = self._work.context.receipts
-                its = {"_id": receipts.identity(held.manifest.commit)}
-                receipts.collection.update_one(its, {"$set": {UNERASED: True}})
+                unread.note(held.manifest.commit)
             if len(held.found.affected):
                 self._rewrite(held)
+        unread.end()
 
     def _forget(self, buckets: Batch, found: Selected) -> None:
         self._work.context.check()

@@ -6,12 +6,12 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from bucketwise.archivers.format.states import states_of
 from bucketwise.archivers.stores.base import Cold, Corrupt, FileKeys, NotFound, ObjectStore
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
-from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms, later
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms, as_text, later
 from bucketwise.buckets.packing import MalformedError, Packed, pack
 from bucketwise.buckets.phases import phase
 from bucketwise.config.models import layout_of
@@ -92,10 +92,30 @@ class ColdCommit(Cold):
 
     def __init__(self, error: Cold, policy: str, manifest: Manifest) -> None:
         self.manifest = manifest
-        days = f"--since {manifest.first:%Y-%m-%d} --until {later(manifest.last, _DAY):%Y-%m-%d}"
-        remedy = f"Thaw it, then run again: `bucketwise thaw -p {policy} {days}`."
+        remedy = f"Thaw it, then run again: `{_thaw(policy, manifest)}`."
         what = f"commit {manifest.commit}: {error.reason}"
         super().__init__(error.operation, error.place, what, remedy)
+
+
+class UnerasedCommit(Cold):
+    """A commit may hold what was erased: it could not be read then. No summary is made of it before."""
+
+    def __init__(
+        self, place: str, policy: str, manifest: Manifest, erasures: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """`erasures`: their records in the commit's receipt."""
+        them = ", ".join(f"{it['reason']!r} of {as_text(it['at'])}" for it in erasures)
+        what = f"it may hold what was erased and could not be read then ({them})"
+        remedy = (
+            f"Thaw it, erase again with the same --series and range, then run: `{_thaw(policy, manifest)}`."
+        )
+        super().__init__("read", place, what, remedy)
+
+
+def _thaw(policy: str, manifest: Manifest) -> str:
+    """Returns the command that thaws a commit."""
+    days = f"--since {manifest.first:%Y-%m-%d} --until {later(manifest.last, _DAY):%Y-%m-%d}"
+    return f"bucketwise thaw -p {policy} {days}"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import Manifest, Part
 from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.format.states import SectionStates
-from bucketwise.archivers.format.writing import ColdCommit
+from bucketwise.archivers.format.writing import ColdCommit, UnerasedCommit
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.pins import restored
 from bucketwise.archivers.records.receipts import UNERASED, Receipts, live_of
@@ -181,13 +181,17 @@ class OfflineReader(ArchivedReader):
             if is_by_rows and self._rows_suffice(manifest):
                 yield from self._archive.rows(manifest, self._parts_of(manifest, row_filter), row_filter)
             else:
-                yield from self._buckets(manifest, row_filter, refuse)
+                yield from self._buckets(manifest, self._receipt(manifest), row_filter, refuse)
 
     def batches(self, start_ms: int, end_ms: int, on_cold: OnCold = refuse) -> Iterator[Batch]:
-        """Yields the archived buckets of the range, as others do; cold ones are left to `on_cold`."""
+        """Yields the archived buckets of the range, as others do; cold ones are left to `on_cold`. Raises
+        UnerasedCommit at one that may hold what was erased."""
         row_filter = RowFilter(start_ms, end_ms)
         for manifest in self._commits_for(row_filter):
-            yield from self._buckets(manifest, row_filter, on_cold)
+            receipt = self._receipt(manifest)
+            if erasures := receipt.get(UNERASED):
+                raise UnerasedCommit(self._archive.place(manifest.name), self.policy.name, manifest, erasures)
+            yield from self._buckets(manifest, receipt, row_filter, on_cold)
 
     def earliest(self, at_or_after_ms: int) -> int | None:
         """Returns an instant before which, from the argument on, nothing is archived; None where nothing is
@@ -239,14 +243,18 @@ class OfflineReader(ArchivedReader):
             if any(self._sections_of(manifest, row_filter)):
                 yield manifest
 
-    def _buckets(self, manifest: Manifest, row_filter: RowFilter, on_cold: OnCold) -> Iterator[Batch]:
+    def _receipt(self, manifest: Manifest) -> Document:
+        return self._receipts.get(manifest.commit, self._session) or {}
+
+    def _buckets(
+        self, manifest: Manifest, receipt: Document, row_filter: RowFilter, on_cold: OnCold
+    ) -> Iterator[Batch]:
         def take_cold(error: ColdCommit, number: int) -> None:
-            if may_be_live.any() or receipt.get(UNERASED):
+            if may_be_live.any():
                 raise error
             on_cold(ColdSection(error, self._archive, number))
             sections[number] = False  # it was not read
 
-        receipt = self._receipts.get(manifest.commit, self._session) or {}
         may_be_live = live_of(receipt, manifest.buckets)
         is_part = as_ms(manifest.first) < row_filter.start or as_ms(manifest.last) >= row_filter.end
         sections = self._sections_of(manifest, row_filter)

@@ -129,7 +129,7 @@ _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
     "first_day", "committed", "compacted", "drilled", "buckets", "readings", "bytes", "documents_bytes",
     "kin", "copied", "known", "files",
-    "replaced_at", "tombstone", "ended", "next_move", "stored",
+    "replaced_at", "tombstone", "ended", "next_move", "stored", "unerased",
 )  # fmt: skip
 #: Those of them that stay as long as what has left the commit may lie beside the archive.
 _OF_EMPTIED = frozenset({*_OF_COMMIT, "collection", "parts", "documents_sha256", "committed", "tombstone"})
@@ -141,7 +141,8 @@ CODEC = DECODED
 
 #: The name of the first store, by which receipts tell the storage class of a commit's parts there.
 FIRST = "first"
-#: What the receipt of a commit has that may hold what was erased, since it could not be read then.
+#: What the receipt of a commit has that may hold what was erased, since it could not be read then: the
+#: erasures, each with a key, the hash of its request under that key, the reason and the time.
 UNERASED = "unerased"
 #: The query for commits whose parts have to be thawed before the first store gives them.
 IS_COLD: Document = {f"stored.{FIRST}": {"$in": list(COLD)}}

@@ -30,6 +30,7 @@ from bucketwise.archivers.records.receipts import (
     EMPTIED,
     HELD,
     REPLACED,
+    UNERASED,
     Document,
     commit_of,
     facts_of,
@@ -300,6 +301,8 @@ class CommitRegistry:
             deleted = sum((old or {}).get("deleted", 0) for old, _, _ in parts)
             also = [heads_update(self.receipts, successor), end_update(self.receipts, successor)]
             facts = {**self._facts(successor), **_lifted(list(receipts.values()))}
+            if unerased := [it for old in receipts.values() for it in old.get(UNERASED, ())]:
+                facts[UNERASED] = unerased
             self.receipts.set_live(successor.commit, live, facts, session, deleted, also)
         state: Document = {"state": REPLACED, "replaced_by": successor.commit if successor else None}
         if stays:

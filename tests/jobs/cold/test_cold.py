@@ -3,6 +3,7 @@ are read again."""
 
 from __future__ import annotations
 
+import json
 import signal
 from datetime import timedelta
 
@@ -220,10 +221,46 @@ def test_an_erasure_names_what_has_to_be_thawed_and_ends_once_it_is(chilled: Chi
     assert (ran.code, database.ticks_hourly.count_documents({})) == (3, 0), ran  # nothing of it comes back
     while chilled("thaw", *RANGE).code:
         pass
+    ran = chilled("run", "--json", "-p", "ticks", now=DAY_AFTER)
+    assert (ran.code, database.ticks_hourly.count_documents({})) == (3, 0), ran  # nor once it can be read
+    (waits,) = ran.policy("ticks")["rollup"]["unreadable"]
+    assert "('asked for' of 2018-09-03T00:00:00Z). Thaw it, erase again with the same" in waits["reason"]
+    assert "MDB" not in json.dumps(list(database.bucketwise_receipts.find()), default=str)
     ran = chilled(*erase, "--confirm", "ticks", now=DAY_AFTER)
     assert ran.code == 0, ran
     assert ran.policy("ticks")["archived"] == MINUTES
     assert "data" not in chilled.classes()
+    assert chilled("run", "-p", "ticks", now=DAY_AFTER).code == 0
+    assert [it["symbol"] for it in database.ticks_hourly.find()] == ["OTHER"]
+
+
+@pytest.mark.proof
+def test_two_erasures_that_could_not_read_a_commit_are_each_waited_for(chilled: Chilled) -> None:
+    """Also by what takes the place of the commit, and moves to the cold class."""
+    database = chilled.place.database
+    for symbol in ("KEPT", "OTHERS"):
+        database.ticks.insert_one({"symbol": symbol, "d": START, "p": {"5": 99.0}})
+    chilled.freeze()
+    summary = list(database.ticks_hourly.find({"symbol": "KEPT"}))
+
+    def erase(symbol: str) -> int:
+        asked = ("--series", f"symbol={symbol}", "--reason", f"case {len(symbol)}", "--confirm", "ticks")
+        return chilled("erase", "-p", "ticks", *asked, now=DAY_AFTER).code
+
+    assert (erase("MDB"), erase("OTHERS")) == (3, 3)
+    late = {"symbol": "KEPT", "d": START + timedelta(seconds=60), "p": {"7": 98.0}}
+    database.ticks.insert_one(late)
+    for symbol, waits in (("MDB", ["case 6"]), ("OTHERS", [])):
+        while chilled("thaw", *RANGE).code:
+            pass
+        assert erase(symbol) == 0
+        ran = chilled("run", "--json", "-p", "ticks", now=DAY_AFTER)
+        unreadable = ran.policy("ticks")["rollup"].get("unreadable", [])
+        assert (ran.code, len(unreadable)) == (3 if waits else 0, len(waits)), ran
+        assert all(it in unreadable[0]["reason"] and "case 3" not in unreadable[0]["reason"] for it in waits)
+        assert (list(database.ticks_hourly.find({})) == summary) == bool(waits)
+    (kept,) = database.ticks_hourly.find()
+    assert (kept["symbol"], kept["count"]) == ("KEPT", 2)
 
 
 @pytest.mark.proof

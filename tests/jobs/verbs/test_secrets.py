@@ -159,9 +159,8 @@ VERBS: list[tuple[str, ...]] = [
     ("publish",), ("retire", "gone", "--reason", "why"),
 ]  # fmt: skip
 VERBS += [(name,) for name in ENTRIES if name not in {"demo", "init", *(it[0] for it in VERBS)}]
-_CUTS = [
-    VERBS.index(it) for it in (("lake", "sync"), ("coverage",), ("hold", "add", "case", "--reason", "why"))
-]
+_LATER = [("rollup",), ("lake", "sync"), ("coverage",), ("hold", "add", "case", "--reason", "why")]
+_CUTS = [VERBS.index(it) for it in _LATER]
 PARTS = [
     [("run",)] * (begin > 0) + VERBS[begin:end] for begin, end in itertools.pairwise([0, *_CUTS, len(VERBS)])
 ]
@@ -169,7 +168,7 @@ PARTS = [
 
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("odd", [0, pytest.param(1, marks=pytest.mark.proof)])
-@pytest.mark.parametrize("verbs", PARTS, ids=["moving", "proving", "asking", "others"])
+@pytest.mark.parametrize("verbs", PARTS, ids=["planning", "moving", "proving", "asking", "others"])
 def test_no_verb_shows_them(planted: Planted, odd: int, verbs: list[tuple[str, ...]]) -> None:
     for number, verb in enumerate(verbs):
         form = () if number % 2 == odd else ("--json",)
