@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import bounds, ours, peers
+from bench import bounds, engines, ours, peers
 from bench.identities import UNORDERED
 from bench.shapes import FURTHER, TEXTS
 from bench.testbed import Action, Testbed
@@ -71,6 +71,18 @@ _IN_WINDOWS = Job("server $setWindowFields + $group + $merge, averages by time",
 _BY_DUCKDB = Job(
     "DuckDB over exported Parquet, averages by time", peers.averages_by_duckdb, ours.prepare_exported
 )
+_ENGINE_PARQUET = (
+    Job("DuckDB over exported JSON", engines.parquet_by_duckdb_json),
+    Job("chdb over exported JSON", engines.parquet_by_chdb),
+    Job("pymongoarrow on 2 workers of Dask", engines.parquet_by_dask),
+)
+_ENGINE_SUMMARIES = (
+    Job("DuckDB over exported JSON, summaries", engines.summaries_by_duckdb_json),
+    Job("pymongo → DuckDB script, summaries", engines.summaries_by_duckdb_bson),
+    Job("chdb over exported JSON, summaries", engines.summaries_by_chdb),
+    Job("pymongoarrow → Polars script, summaries", engines.summaries_by_polars),
+    Job("pymongoarrow → Polars on 2 workers of Dask, summaries", engines.summaries_by_dask),
+)
 _GROUPED = Job("server $group + $merge", peers.readings_grouped)
 
 #: The jobs whose memory and growth are told.
@@ -117,6 +129,10 @@ CASES += [
     Case(shape, job, (Comparison(job, _MIN_TEXT if shape.name in TEXTS else _MIN_IRREGULAR, like),))
     for shape, like in FURTHER.items()
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
+]
+CASES += [
+    Case(MINUTES, job, tuple(Comparison(it, None) for it in engine_jobs))
+    for job, engine_jobs in ((_PARQUET, _ENGINE_PARQUET), (_SUMMARIES, _ENGINE_SUMMARIES))
 ]
 CASES += [Case(steps, _SUMMARIES, (Comparison(_SUMMARIES, 0.6, plain),)) for steps, plain in STEPS.items()]
 CASES += [Case(AVERAGES, _SUMMARIES, (Comparison(_IN_WINDOWS, 4), Comparison(_BY_DUCKDB, None)))]

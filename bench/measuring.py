@@ -16,12 +16,22 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from bench import peers
+from bench import engines, peers
 from bench.testbed import Action, Testbed
 from bucketwise.buckets import heap
 
 #: Modules that only one action needs: imported by its process, and not timed.
-_LIBRARIES = {"minutes_by_pymongoarrow": ["pymongoarrow.api"]}
+_LIBRARIES = {
+    "minutes_by_pymongoarrow": ["pymongoarrow.api"],
+    "summaries_by_duckdb_json": ["duckdb"],
+    "parquet_by_duckdb_json": ["duckdb"],
+    "summaries_by_duckdb_bson": ["duckdb"],
+    "summaries_by_chdb": ["chdb.session"],
+    "parquet_by_chdb": ["chdb.session"],
+    "summaries_by_polars": ["polars", "pymongoarrow.api"],
+    "summaries_by_dask": ["distributed"],
+    "parquet_by_dask": ["distributed"],
+}
 
 
 class Measured(NamedTuple):
@@ -60,7 +70,7 @@ def _memory(action: Action) -> dict[str, str]:
 
 
 def _is_script(action: Action) -> bool:
-    return action.__module__ == peers.__name__
+    return action.__module__ in (engines.__name__, peers.__name__)
 
 
 class _NoPandas(MetaPathFinder):

@@ -3,9 +3,9 @@ gives it the memory settings that any script has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
-from typing import Any
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,29 @@ Document = dict[str, Any]
 _SLOTS = [str(second) for second in range(60)]
 
 
-def _write(testbed: Testbed, days: Iterator[pa.Table]) -> None:
-    """Writes a row group a day, or more."""
+class Day(NamedTuple):
+    """A day of a workload: [start, end)."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def query(self) -> Document:
+        """Returns the query for its minute buckets."""
+        return {"d": {"$gte": self.start, "$lt": self.end}}
+
+
+def days(testbed: Testbed) -> Iterator[Day]:
+    """Yields the days of a workload."""
+    for number in range(testbed.days):
+        start = FIRST_DAY + timedelta(days=number)
+        yield Day(start, start + timedelta(days=1))
+
+
+def write_parquet(testbed: Testbed, tables: Iterator[pa.Table]) -> None:
+    """Writes a row group a table, or more."""
     writer = None
-    for table in days:
+    for table in tables:
         writer = writer or pq.ParquetWriter(testbed.file, table.schema, compression="zstd")
         writer.write_table(table)
     assert writer is not None
@@ -33,33 +52,23 @@ def _sorted(table: pa.Table) -> pa.Table:
     return table.sort_by([(name, "ascending") for name in table.column_names[:-1]])
 
 
-def _days(testbed: Testbed) -> Iterator[tuple[Any, Any]]:
-    for number in range(testbed.days):
-        start = FIRST_DAY + timedelta(days=number)
-        yield start, start + timedelta(days=1)
+def rows_of_dicts(found: Iterable[Document]) -> pa.Table:
+    """Returns a row a reading of minute buckets that pymongo has decoded, by series and time."""
+    symbols: list[str] = []
+    times: list[int] = []
+    prices: list[float] = []
+    for bucket in found:
+        start, slots = int(bucket["d"].timestamp()) * 1000, bucket["p"]
+        symbols += [bucket["symbol"]] * len(slots)
+        times += [start + int(second) * 1000 for second in slots]
+        prices += slots.values()
+    time = pa.array(times, pa.timestamp("ms", tz="UTC"))
+    return _sorted(pa.table({"symbol": symbols, "time": time, "p": prices}))
 
 
-def minutes_by_pymongo(testbed: Testbed) -> None:
-    """Reads slots into pymongo's dicts, and writes them through lists with pyarrow."""
-
-    def table(found: Iterator[Document]) -> pa.Table:
-        symbols: list[str] = []
-        times: list[int] = []
-        prices: list[float] = []
-        for bucket in found:
-            start, slots = int(bucket["d"].timestamp()) * 1000, bucket["p"]
-            symbols += [bucket["symbol"]] * len(slots)
-            times += [start + int(second) * 1000 for second in slots]
-            prices += slots.values()
-        time = pa.array(times, pa.timestamp("ms", tz="UTC"))
-        return _sorted(pa.table({"symbol": symbols, "time": time, "p": prices}))
-
-    _write(testbed, (table(testbed.source.find({"d": {"$gte": a, "$lt": b}})) for a, b in _days(testbed)))
-
-
-def minutes_by_pymongoarrow(testbed: Testbed) -> None:
-    """Reads slots into pymongoarrow's struct columns, one a slot: sorts the buckets, then makes rows by
-    numpy."""
+def rows_of_structs(testbed: Testbed, day: Day) -> pa.Table:
+    """Returns a row a reading of minute buckets, by series and time: read into pymongoarrow's struct columns,
+    one a slot, sorted as buckets, and made rows by numpy."""
     from pymongoarrow.api import Schema, find_arrow_all
 
     schema = Schema(
@@ -69,27 +78,33 @@ def minutes_by_pymongoarrow(testbed: Testbed) -> None:
             "p": pa.struct([(it, pa.float64()) for it in _SLOTS]),
         }
     )
+    found = find_arrow_all(testbed.source, day.query, schema=schema)
+    found = found.sort_by([("symbol", "ascending"), ("d", "ascending")])
+    slots = found["p"].combine_chunks()
+    prices = np.column_stack([slots.field(it).to_numpy(zero_copy_only=False) for it in _SLOTS]).ravel()
+    starts = found["d"].cast(pa.int64()).to_numpy()
+    times = (starts[:, None] + np.arange(60) * 1000).ravel()
+    symbols = found["symbol"].combine_chunks().dictionary_encode()
+    rows = pa.array(np.repeat(np.arange(len(starts)), 60))
+    is_reading = pa.array(~np.isnan(prices))
+    columns = pa.table(
+        {
+            "symbol": symbols.take(rows),
+            "time": pa.array(times).cast(pa.timestamp("ms", tz="UTC")),
+            "p": pa.array(prices),
+        }
+    )
+    return columns.filter(is_reading)
 
-    def table(found: pa.Table) -> pa.Table:
-        found = found.sort_by([("symbol", "ascending"), ("d", "ascending")])
-        slots = found["p"].combine_chunks()
-        prices = np.column_stack([slots.field(it).to_numpy(zero_copy_only=False) for it in _SLOTS]).ravel()
-        starts = found["d"].cast(pa.int64()).to_numpy()
-        times = (starts[:, None] + np.arange(60) * 1000).ravel()
-        symbols = found["symbol"].combine_chunks().dictionary_encode()
-        rows = pa.array(np.repeat(np.arange(len(starts)), 60))
-        is_reading = pa.array(~np.isnan(prices))
-        columns = pa.table(
-            {
-                "symbol": symbols.take(rows),
-                "time": pa.array(times).cast(pa.timestamp("ms", tz="UTC")),
-                "p": pa.array(prices),
-            }
-        )
-        return columns.filter(is_reading)
 
-    days = ({"d": {"$gte": a, "$lt": b}} for a, b in _days(testbed))
-    _write(testbed, (table(find_arrow_all(testbed.source, day, schema=schema)) for day in days))
+def minutes_by_pymongo(testbed: Testbed) -> None:
+    """Reads slots into pymongo's dicts, and writes them through lists with pyarrow."""
+    write_parquet(testbed, (rows_of_dicts(testbed.source.find(day.query)) for day in days(testbed)))
+
+
+def minutes_by_pymongoarrow(testbed: Testbed) -> None:
+    """Reads slots with pymongoarrow, and writes them with pyarrow."""
+    write_parquet(testbed, (rows_of_structs(testbed, day) for day in days(testbed)))
 
 
 def samples_by_pymongo(testbed: Testbed) -> None:
@@ -109,8 +124,8 @@ def samples_by_pymongo(testbed: Testbed) -> None:
         time = pa.array(times, pa.timestamp("ms", tz="UTC"))
         return _sorted(pa.table({"deviceid": devices, "sensorid": sensors, "time": time, "val": values}))
 
-    spans = ((int(a.timestamp()), int(b.timestamp())) for a, b in _days(testbed))
-    _write(testbed, (table(testbed.source.find({"first": {"$gte": a, "$lt": b}})) for a, b in spans))
+    spans = ((int(day.start.timestamp()), int(day.end.timestamp())) for day in days(testbed))
+    write_parquet(testbed, (table(testbed.source.find({"first": {"$gte": a, "$lt": b}})) for a, b in spans))
 
 
 _HOUR: Document = {"$dateTrunc": {"date": "$d", "unit": "hour"}}
