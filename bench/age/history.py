@@ -15,8 +15,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from bucketwise.archivers.stores import open_store
+from bucketwise.config.amounts import Share
 from bucketwise.config.models import make_policy
-from bucketwise.config.policies import Compact, Policy
+from bucketwise.config.policies import Audit, Compact, Policy
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.turn import Step
 from bucketwise.jobs.run.verb import RUN
@@ -123,6 +124,7 @@ def policy_of(number: int) -> Policy:
         "value_fields": ("p",),
         "rollup": {"hourly": f"p{number}_hourly", "daily": f"p{number}_daily"},
         "archive": {"after": AFTER, "to": "offline", "compact": Compact(after=None, delay=timedelta(0))},
+        "audit": Audit(sample=Share(0.03)),
     }
     return make_policy(**keys)
 

@@ -16,7 +16,7 @@ import duckdb
 from bench.age.commits import commit_hourly
 from bench.age.history import START, Cost, History, histories
 from bucketwise.buckets.fields.times import TimeRange
-from bucketwise.jobs.audit.verb import AUDIT
+from bucketwise.jobs.audit.verb import AUDIT, audit_step
 from bucketwise.jobs.check.verb import CHECK
 from bucketwise.jobs.compact import COMPACT_ALL
 from bucketwise.jobs.core.turn import Step
@@ -31,7 +31,8 @@ ASKING: dict[str, tuple[Sequence[Step], dict[str, Any]]] = {
     "`plan`": (RUN, {}),
     "`check`": ((CHECK,), {}),
     "`verify` of one day": ((VERIFY,), {"within": TimeRange(START, START + DAY)}),
-    "`audit`": ((AUDIT,), {}),
+    "`audit`": ((audit_step(full=True),), {}),
+    "`audit` with a sample of 3 %": ((AUDIT,), {}),
 }
 _QUERIES = {
     "DuckDB: one day": "WHERE dt = DATE '2018-06-30'",
