@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import Literal
 
 from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
@@ -416,3 +417,15 @@ OF_DESTROYERS: tuple[Precondition, ...] = (has_holds,)
 OF_WRITERS: tuple[Precondition, ...] = (*PRECONDITIONS, goes_forward)
 #: What `check` looks for.
 OF_CHECKS: tuple[Precondition, ...] = (*OF_WRITERS, *OF_DESTROYERS, has_all_commits, has_no_others)
+#: What a step does that has preconditions. A hold is not told to the store of somebody else.
+Needs = Literal["knowing", "reading", "working", "rewriting", "erasing", "rolling up", "archiving", "holding"]
+LISTS: Mapping[Needs, Sequence[Precondition]] = {
+    "knowing": (is_known,),
+    "reading": OF_READERS,
+    "working": OF_ARCHIVES,
+    "rewriting": OF_REWRITERS,
+    "erasing": (*OF_REWRITERS, *OF_DESTROYERS),
+    "rolling up": PRECONDITIONS,
+    "archiving": OF_WRITERS,
+    "holding": (has_store, is_ours),
+}

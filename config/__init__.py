@@ -1,1 +1,7 @@
 """Settings and policies, how they are loaded, and errors."""
+
+from pathlib import Path
+
+#: Where the policy file is, and what says otherwise.
+DEFAULT_PATH = Path("bucketwise.toml")
+PATH_VARIABLE = "BUCKETWISE_CONFIG"

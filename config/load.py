@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from bucketwise.config import deprecated, times
+from bucketwise.config import DEFAULT_PATH, PATH_VARIABLE, deprecated, times
 from bucketwise.config.checks.locations import (
     check_mongodb,
     check_object_lock,
@@ -331,14 +331,12 @@ def _neutral_value(annotation: Any) -> Any:
     return () if get_origin(annotation) is tuple else ""
 
 
-PATH_VARIABLE = "BUCKETWISE_CONFIG"
 #: By name: the table, and whether it may be missing.
 _TABLES = {
     name: (table, field.default is None)
     for name, field in Settings.model_fields.items()
     if name != "policies" and (table := table_in(field.annotation)) is not None
 }
-DEFAULT_PATH = Path("bucketwise.toml")
 
 
 def load(path: Path | None, environ: Mapping[str, str], *, needs_policies: bool = True) -> Settings:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pymongo.client_session import ClientSession
 from rich.console import RenderableType
 
-from bucketwise.archivers.binding import Adoption
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.changes import standings
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.preconditions import OF_READERS
-from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
 from bucketwise.jobs.output.text import printable
-from bucketwise.rollups.context import transaction
+
+if TYPE_CHECKING:
+    from pymongo.client_session import ClientSession
+
+    from bucketwise.archivers.binding import Adoption
+    from bucketwise.archivers.context import ArchiveContext
 
 Reason = Annotated[
     str | None,
@@ -55,13 +52,18 @@ def adopt_step(reason: str) -> Step:
         told = {"from": adopted.taken_from, "at": adopted.at, "lineage": adopted.lineage}
         return StepResult({"adopted": told})
 
-    return Step("adopt", do, preconditions=OF_READERS)
+    return Step("adopt", do, preconditions="reading")
 
 
 def take_over(context: ArchiveContext, reason: str) -> Adoption | None:
     """Takes the policy's archive over for this deployment, so that its former one halts. Returns what was
     recorded; None, and changes nothing, where there is no need. Raises HaltedError, and changes nothing,
     where what would be taken over is damaged."""
+    from bucketwise.archivers.copying.changes import standings
+    from bucketwise.archivers.kinds import archive_of
+    from bucketwise.archivers.records.changes import CopyRecords
+    from bucketwise.rollups.context import transaction
+
     archive = archive_of(context)
     if context.policy.archiving is None:
         return None

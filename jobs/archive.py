@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
-from bucketwise.archivers.context import ArchiveReport, DeleteLimit
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.moving.archive import ArchiveOptions
-from bucketwise.archivers.preconditions import OF_WRITERS
-from bucketwise.archivers.upkeep import Upkeep
 from bucketwise.config.errors import HaltedError
-from bucketwise.config.policies import Policy
 from bucketwise.jobs.copy import following_copies
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.fit import archives_now, check_fit, require_fit, step_body
 from bucketwise.jobs.core.job import AllowLarge, Job, Since, Until
-from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import (
     LEFT_SOMETHING,
+    RunOptions,
     Step,
     StepResult,
     Turn,
     archivable_through,
     limit_body,
     note_policy,
+    perform,
     pick,
     quarantine_body,
 )
@@ -38,6 +32,11 @@ from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes
 from bucketwise.jobs.publish.verb import published
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.context import ArchiveReport, DeleteLimit
+    from bucketwise.archivers.upkeep import Upkeep
+    from bucketwise.config.policies import Policy
 
 Body = dict[str, Any]
 
@@ -72,6 +71,12 @@ _COUNTED = ("to", "buckets", "readings", "parts", "bytes", "deleted", "removed_b
 
 
 def _archive(turn: Turn) -> StepResult:
+    from bucketwise.archivers.context import ArchiveReport
+    from bucketwise.archivers.kinds import archive_of
+    from bucketwise.archivers.moving.archive import ArchiveOptions
+    from bucketwise.archivers.upkeep import Upkeep
+    from bucketwise.jobs.core.fit import archives_now, check_fit, require_fit, step_body
+
     context = turn.context
     if context.policy.archive is None:
         return StepResult(_archive_body(ArchiveReport("none"), context.policy))
@@ -115,7 +120,7 @@ def _limit_body(limit: DeleteLimit | None) -> Body:
     return {"limit": limit_body(limit)}
 
 
-ARCHIVE = Step("archive", _archive, _archived_so_far, by_present=True, preconditions=OF_WRITERS)
+ARCHIVE = Step("archive", _archive, _archived_so_far, by_present=True, preconditions="archiving")
 
 
 def valueless(report: ArchiveReport, policy: Policy) -> list[Body]:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from bucketwise.archivers.copying.changes import holders
-from bucketwise.archivers.records.receipts import CODEC, Document
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number
 from bucketwise.jobs.output.text import size
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.records.receipts import Document
 
 Body = dict[str, Any]
 #: With more commits, the table has a row a month.
@@ -43,6 +43,9 @@ def commits(call: Call, *, since: Since = None, until: Until = None, full: Full 
 
 
 def _step(is_full: bool) -> Step:
+    from bucketwise.archivers.copying.changes import holders
+    from bucketwise.archivers.records.receipts import CODEC
+
     def do(turn: Turn) -> StepResult:
         context, within = turn.context, turn.within
         query = dict(context.receipts.is_current)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
 
-from bucketwise.archivers.compact import CompactOptions, CompactReport
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.preconditions import OF_REWRITERS
 from bucketwise.jobs.copy import following_copies
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table, notes
 from bucketwise.jobs.output.text import size
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.compact import CompactOptions
 
 DryMerge = Annotated[bool, typer.Option("--dry-run", help="Show what would be merged, and change nothing.")]
 
@@ -53,6 +52,8 @@ def compact_tables(results: Sequence[Result], *, dry_run: bool) -> list[Renderab
 
 def _compact(turn: Turn) -> StepResult:
     """Merges small commits of finished days, within the budget: the step of a run."""
+    from bucketwise.archivers.compact import CompactOptions, CompactReport
+
     archive, now = turn.policy.archive, turn.context.now
     if archive is None or archive.compact.after is None:
         return StepResult(asdict(CompactReport()))
@@ -62,16 +63,20 @@ def _compact(turn: Turn) -> StepResult:
 
 def _compact_all(turn: Turn) -> StepResult:
     """Merges all small commits in the range: the step of the verb."""
+    from bucketwise.archivers.compact import CompactOptions
+
     return _compact_as_asked(turn, CompactOptions(turn.within))
 
 
 def _compact_as_asked(turn: Turn, options: CompactOptions) -> StepResult:
+    from bucketwise.archivers.kinds import archive_of
+
     archive = archive_of(turn.context)
     act = archive.plan_compaction if turn.dry_run else archive.compact
     return StepResult(asdict(act(options)))
 
 
-COMPACT = Step("compact", _compact, by_present=True, preconditions=OF_REWRITERS, weight=0.2)
+COMPACT = Step("compact", _compact, by_present=True, preconditions="rewriting", weight=0.2)
 
 
 COMPACT_ALL = replace(COMPACT, do=_compact_all, by_present=False)

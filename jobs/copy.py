@@ -4,31 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.changes import CopyStanding, caught_up, is_new, removed_copies, standings
-from bucketwise.archivers.copying.filling import Filled, fill
-from bucketwise.archivers.copying.places import copied
-from bucketwise.archivers.preconditions import OF_READERS
-from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.config.errors import HaltedError, UsageError
-from bucketwise.config.tables import Store
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.logs import log
-from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Finding, Follower, Step, StepResult, Turn, prepare
+from bucketwise.jobs.core.turn import (
+    LEFT_SOMETHING,
+    Finding,
+    Follower,
+    Step,
+    StepResult,
+    Turn,
+    perform,
+    prepare,
+)
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.output.text import size
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.archivers.copying.changes import CopyStanding
+    from bucketwise.archivers.copying.filling import Filled
+    from bucketwise.config.tables import Store
 
 Body = dict[str, Any]
 #: What a run that was cut off has left of a copy that is required may stay so long.
@@ -65,6 +72,10 @@ def copy(call: Call, forget: Forget = None) -> Report:
 
 
 def _copy(turn: Turn) -> StepResult:
+    from bucketwise.archivers.copying.changes import standings
+    from bucketwise.archivers.copying.filling import fill
+    from bucketwise.archivers.copying.places import copied
+
     context = turn.context
     store = copied(context)
     if store is None:  # an online archive, or none
@@ -88,10 +99,12 @@ def _filled_body(standing: CopyStanding, found: Filled) -> Body:
     return {**standing.body, "behind": behind, **counts}
 
 
-COPY = Step("copy", _copy, preconditions=OF_READERS)
+COPY = Step("copy", _copy, preconditions="reading")
 
 
 def _forgetting(name: str) -> Step:
+    from bucketwise.archivers.records.changes import CopyRecords
+
     def do(turn: Turn) -> StepResult:
         records = CopyRecords(turn.context.receipts)
         is_known = name in records.known()
@@ -126,6 +139,8 @@ def following_copies(store: Store | None) -> tuple[Follower, ...]:
 
 
 def _caught_up_body(context: ArchiveContext) -> Body | None:
+    from bucketwise.archivers.copying.changes import caught_up
+
     found = caught_up(context)
     if not found:
         return None
@@ -142,6 +157,8 @@ def _caught_up_body(context: ArchiveContext) -> Body | None:
 def copy_findings(store: Store | None, turn: Turn) -> list[Finding]:
     """Returns which copies of a policy's archive are late or unfilled, or were removed from the policy file.
     `store`: what says how far a copy may lag."""
+    from bucketwise.archivers.copying.changes import is_new, removed_copies, standings
+
     context, name, found = turn.context, turn.policy.name, []
     lags = {it.name: it.lag for it in store.copies} if store else {}
     for it in standings(context):

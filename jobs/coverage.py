@@ -8,30 +8,27 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.coverage import CoverageQuery, HeldCommit, Row, coverage_of
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.preconditions import OF_READERS
-from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.fields.times import DAY_MS, as_date
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
-from bucketwise.jobs.core.known_series import require_known_series
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import number
-from bucketwise.rollups.calendar.windows import HOUR
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.coverage import HeldCommit, Row
+    from bucketwise.buckets.fields.selectors import Selector
 
 Body = dict[str, Any]
 
@@ -83,11 +80,14 @@ def coverage(
     return Report(call.command, call.now, results, tables)
 
 
-STEPS = {"day": DAY_MS, "hour": HOUR}
+STEPS = {"day": DAY_MS, "hour": DAY_MS // 24}
 
 
 def coverage_step(series: Selector, by: str) -> Step:
     """Returns the step that tells where each row of the turn's range is."""
+    from bucketwise.archivers.coverage import CoverageQuery, coverage_of
+    from bucketwise.archivers.kinds import archive_of
+    from bucketwise.jobs.core.known_series import require_known_series
 
     def do(turn: Turn) -> StepResult:
         require_known_series(turn.context, series)
@@ -97,7 +97,7 @@ def coverage_step(series: Selector, by: str) -> Step:
         body = {"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)}
         return StepResult({**body, "rules": turn.context.rules.words()})
 
-    return Step("coverage", do, preconditions=OF_READERS)
+    return Step("coverage", do, preconditions="reading")
 
 
 def _row_body(row: Row, by: str) -> Body:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.kinds.drill import DrilledDay
-from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.kinds.drill import DrilledDay
 
 Body = dict[str, Any]
 
@@ -47,6 +46,7 @@ def drill(call: Call, days: Days = 1, seed: Seed = None) -> Report:
 
 def drill_step(days: int, seed: int) -> Step:
     """Returns the step that proves a sample of archived days restorable."""
+    from bucketwise.archivers.kinds import archive_of
 
     def do(turn: Turn) -> StepResult:
         found = archive_of(turn.context).drill(days, seed)
@@ -64,7 +64,7 @@ def drill_step(days: int, seed: int) -> Step:
             return StepResult(body, HaltedError.exit_code)
         return StepResult(body, LEFT_SOMETHING if body["summaries_differing"] else 0)
 
-    return Step("drill", do, preconditions=OF_READERS)
+    return Step("drill", do, preconditions="reading")
 
 
 def drill_tables(results: Sequence[Result]) -> list[RenderableType]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.ledger import Ledger, Run
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result, own_error
 from bucketwise.jobs.output.tables import instant, number, outcome_table
 from bucketwise.jobs.output.text import printable, size
+
+if TYPE_CHECKING:
+    from bucketwise.jobs.core.ledger import Run
 
 Body = dict[str, Any]
 
@@ -37,6 +38,8 @@ def history(call: Call, limit: Limit = 20) -> Report:
 
 
 def _step(limit: int) -> Step:
+    from bucketwise.jobs.core.ledger import Ledger
+
     def do(turn: Turn) -> StepResult:
         runs = Ledger(turn.context.database).last_runs(turn.policy.identity, limit)
         return StepResult({"runs": [run_body(it) for it in runs]})

@@ -7,47 +7,21 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
 import typer
-from pydantic import SecretStr
-from pymongo.database import Database
-from pymongo.errors import PyMongoError
 from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.buckets.fields.times import as_date
-from bucketwise.buckets.inferring.guess import Guess
-from bucketwise.buckets.inferring.ways import Way
-from bucketwise.buckets.models import model_of
-from bucketwise.config.checks.locations import check_mongodb
+from bucketwise.config import DEFAULT_PATH
 from bucketwise.config.errors import UsageError
-from bucketwise.config.load import DEFAULT_PATH, OVERRIDES, expand, settings_in
-from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ProblemReport
-from bucketwise.config.schema import FILE_NAME, policy_file_schema
-from bucketwise.config.tables import MongoDB
-from bucketwise.config.written import as_written
-from bucketwise.jobs.check.checks import check_policy
-from bucketwise.jobs.check.services import check_server
-from bucketwise.jobs.check.verb import OWN_COLLECTIONS
-from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.completion import collection_names
-from bucketwise.jobs.core.drafts import (
-    FROM_ENVIRONMENT,
-    config_text,
-    draft_policy,
-    is_free_of_secrets,
-    like_siblings,
-    policy_names,
-    without_overflows,
-)
-from bucketwise.jobs.core.fit import fit_body
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.subject import Inspector
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, finding_body
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import counted
@@ -55,6 +29,14 @@ from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import findings_table, fit_lines
 from bucketwise.jobs.output.text import printable
+
+if TYPE_CHECKING:
+    from pymongo.database import Database
+
+    from bucketwise.buckets.inferring.guess import Guess
+    from bucketwise.buckets.inferring.ways import Way
+    from bucketwise.config.policies import Settings
+    from bucketwise.config.tables import MongoDB
 
 Body = dict[str, Any]
 Document = dict[str, Any]
@@ -86,6 +68,8 @@ def init(call: Call, uri: URI, collections: Collections = None, *, output: Outpu
     false. It needs no policy file, never writes over a file, and shows what `check` finds. Beside it lies the
     JSON Schema of policy files, for editors, if there is none yet.
     """
+    from bucketwise.jobs.core.drafts import FROM_ENVIRONMENT, is_free_of_secrets
+
     if call.config is not None or call.names:
         raise UsageError(
             "init reads no policy file: leave out --config and --policy. --output names the new one"
@@ -112,6 +96,8 @@ JOB = Job(
 
 def guess_body(guess: Guess) -> Body:
     """Returns the JSON of a collection."""
+    from bucketwise.buckets.models import model_of
+
     return {
         "collection": guess.collection,
         "model": guess.policy and model_of(guess.policy).name,
@@ -128,6 +114,8 @@ _NO_LAYOUT = {"name", "collection", "rollup", "archive"}
 
 def _way_body(way: Way) -> Body:
     """Returns the JSON of a way to read documents."""
+    from bucketwise.config.written import as_written
+
     names = way.policy.series_names
     keys = as_written(way.policy.model_dump(exclude_unset=True, exclude=_NO_LAYOUT, by_alias=True))
     first = [
@@ -142,6 +130,8 @@ def init_tables(
 ) -> list[RenderableType]:
     """Returns what `init` prints: with a file, what is in it and what comes next; without one, only its
     text."""
+    from bucketwise.jobs.core.drafts import FROM_ENVIRONMENT
+
     if output is None:
         return [Text(text.rstrip("\n"))]
     heads = ("collection", "model", "questions", "evidence")
@@ -184,6 +174,8 @@ _SECRET = (
 
 def _model_name(guess: Guess) -> str:
     """Returns the model of a collection, or in how many ways it can be read."""
+    from bucketwise.buckets.models import model_of
+
     if guess.policy is None:
         return "none"
     name = model_of(guess.policy).name
@@ -201,6 +193,13 @@ _FORM = "write mongodb://host/DATABASE?replicaSet=rs0"
 def mongodb_at(call: Call, uri: str) -> MongoDB:
     """Returns the connection and the database that a URI names; a `${NAME}` in it takes an environment
     variable. Raises UsageError."""
+    from pydantic import SecretStr
+
+    from bucketwise.config.checks.locations import check_mongodb
+    from bucketwise.config.load import expand
+    from bucketwise.config.tables import MongoDB
+    from bucketwise.jobs.core import connect
+
     problems = ProblemReport("", {}, {}, {})
     expanded = expand({"mongodb": {"uri": uri}}, os.environ, {}, problems)
     if problems.problems:
@@ -222,6 +221,10 @@ def mongodb_at(call: Call, uri: str) -> MongoDB:
 
 def _databases(mongodb: MongoDB) -> str:
     """Returns the names of the databases to choose from, if the server tells."""
+    from pymongo.errors import PyMongoError
+
+    from bucketwise.jobs.core import connect
+
     try:
         with connect.connect(mongodb) as client:
             names = [it for it in client.list_database_names() if it not in ("admin", "local", "config")]
@@ -244,6 +247,11 @@ def free(output: Path) -> Path:
 def survey(call: Call, at: tuple[MongoDB, str], names: Sequence[str], output: Path | None) -> Report:
     """Looks at collections, checks the policies for them, and writes these to the file; without one, to
     stdout. `at`: MongoDB, and the URI that the file names. Raises UsageError if there is nothing to write."""
+    from bucketwise.config.schema import FILE_NAME
+    from bucketwise.jobs.check.services import check_server
+    from bucketwise.jobs.core import connect
+    from bucketwise.jobs.core.drafts import config_text
+
     mongodb, typed = at
     with connect.connect(mongodb) as client:
         database = client[mongodb.database]
@@ -281,6 +289,9 @@ def survey(call: Call, at: tuple[MongoDB, str], names: Sequence[str], output: Pa
 
 
 def _guesses(call: Call, database: Database[Document], names: Sequence[str]) -> list[Guess]:
+    from bucketwise.jobs.core.drafts import draft_policy, like_siblings, policy_names, without_overflows
+    from bucketwise.jobs.core.subject import Inspector
+
     looker = Inspector(database)
     wanted = looker.wanted(names)
     called = policy_names(wanted)
@@ -299,12 +310,18 @@ def _guesses(call: Call, database: Database[Document], names: Sequence[str]) -> 
 
 def _settings(text: str, path: Path, mongodb: MongoDB) -> Settings:
     """Returns the policy file as it is read later, in an environment that has its variable."""
+    from bucketwise.config.load import OVERRIDES, settings_in
+
     environ = {name: it for name, it in os.environ.items() if name not in OVERRIDES.values()}
     return settings_in(text, path, environ | {"MONGODB_URI": mongodb.uri.get_secret_value()})
 
 
 def _checked(database: Database[Document], settings: Settings, name: str) -> Result:
     """Returns what `check` says of a policy."""
+    from bucketwise.jobs.check.checks import check_policy
+    from bucketwise.jobs.check.verb import OWN_COLLECTIONS
+    from bucketwise.jobs.core.fit import fit_body
+
     policy = settings.policies[name]
     found = check_policy(database, policy, OWN_COLLECTIONS)
     fit = None if found.fit is None else fit_body(found.fit, policy, found.misfits)
@@ -313,6 +330,8 @@ def _checked(database: Database[Document], settings: Settings, name: str) -> Res
 
 def _write_schema(path: Path) -> None:
     """Makes the file that the policy file names for editors; one that is there stays."""
+    from bucketwise.config.schema import policy_file_schema
+
     if not path.exists() and not path.is_symlink():
         _write(path, json.dumps(policy_file_schema(), indent=2, ensure_ascii=False) + "\n")
 

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.lake.records import LakeReport
-from bucketwise.archivers.preconditions import OF_ARCHIVES
 from bucketwise.config.errors import UsageError
-from bucketwise.config.tables import Lake
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Code, Job
-from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn, prepare
+from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn, perform, prepare
 from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import lake_line
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.archivers.lake.records import LakeReport
+    from bucketwise.config.tables import Lake
 
 Body = dict[str, Any]
 
@@ -62,7 +61,7 @@ def sync_step(lake: Lake) -> Step:
         prepare(turn)
         return StepResult(_body(_sync(turn.context, lake, whole=True)))
 
-    return Step("lake sync", do, preconditions=OF_ARCHIVES)
+    return Step("lake sync", do, preconditions="working")
 
 
 def registering(lake: Lake | None) -> tuple[Follower, ...]:
@@ -75,6 +74,8 @@ def registering(lake: Lake | None) -> tuple[Follower, ...]:
 
 def lake_findings(lake: Lake | None, turn: Turn) -> list[Finding]:
     """Returns how a policy's table differs from its archive, for an audit."""
+    from bucketwise.archivers.kinds import archive_of
+
     if lake is None:
         return []
     with installed():
@@ -88,6 +89,8 @@ def lake_findings(lake: Lake | None, turn: Turn) -> list[Finding]:
 
 
 def _sync(context: ArchiveContext, lake: Lake, *, whole: bool) -> LakeReport:
+    from bucketwise.archivers.kinds import archive_of
+
     with installed():
         return archive_of(context).sync_lake(lake, whole=whole)
 

@@ -7,19 +7,13 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
-from pymongo.errors import DuplicateKeyError
 from rich.console import RenderableType
 
-from bucketwise.archivers.preconditions import lift_time
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.lease import COLLECTION as LEASES
-from bucketwise.jobs.core.lease import leases, pauses, touching
-from bucketwise.jobs.core.machine import this_user
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
@@ -48,6 +42,8 @@ def pause(call: Call, reason: Reason = None) -> Report:
     Until `bucketwise resume`, the commands run, rollup, archive, compact and schedule leave them alone. A run
     that is at work ends after the step in hand. All other commands go on.
     """
+    from bucketwise.jobs.core.machine import this_user
+
     if (why := _on_one_line(reason)) is None:
         raise UsageError("pause: say why with --reason TEXT; others will need to know")
     return _report(call, pause_step(why, this_user()))
@@ -59,6 +55,8 @@ def resume(call: Call, reason: ResumeReason = None, time: LiftTime = False) -> R
     The next run does what has fallen due meanwhile. With --time it lifts a time in the future that a run has
     recorded by mistake, and that keeps later runs from archiving; pauses stay. Receipts keep the reason.
     """
+    from bucketwise.jobs.core.machine import this_user
+
     why = _on_one_line(reason)
     if not time:
         return _report(call, resume_step(why, this_user()))
@@ -82,6 +80,9 @@ def _report(call: Call, step: Step) -> Report:
 
 def pause_step(reason: str, by: str) -> Step:
     """Returns the step that pauses a policy. One that is paused already stays so, for its own reason."""
+    from pymongo.errors import DuplicateKeyError
+
+    from bucketwise.jobs.core.lease import leases, pauses
 
     def do(turn: Turn) -> StepResult:
         pause = {"reason": {"$literal": reason}, "since": turn.context.now, "by": {"$literal": by}}
@@ -106,6 +107,7 @@ def pause_step(reason: str, by: str) -> Step:
 
 def resume_step(reason: str | None, by: str) -> Step:
     """Returns the step that ends a policy's pause."""
+    from bucketwise.jobs.core.lease import leases, pauses
 
     def do(turn: Turn) -> StepResult:
         end = {"paused": None, "resumed": {"reason": reason, "at": turn.context.now, "by": by}}
@@ -118,6 +120,8 @@ def resume_step(reason: str | None, by: str) -> Step:
 
 def lift_step(reason: str, by: str) -> Step:
     """Returns the step that lifts a time in the future which a run has recorded by mistake."""
+    from bucketwise.archivers.preconditions import lift_time
+    from bucketwise.jobs.core.lease import pauses, touching
 
     def do(turn: Turn) -> StepResult:
         lifting = replace(turn.context, guard=touching(turn.context.database, turn.policy.identity))
@@ -140,7 +144,7 @@ def pauses_tables(results: Sequence[Result]) -> list[RenderableType]:
     return [table, *closing(results, f"{paused} paused; {changed:,} changed by this command{times}")]
 
 
-_RIGHTS = {LEASES: ("insert", "update")}
+_RIGHTS = {"bucketwise_lease": ("insert", "update")}
 PAUSE = Job(
     pause,
     body=running.Pause,

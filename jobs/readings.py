@@ -9,35 +9,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import RenderableType
 
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.preconditions import OF_READERS
-from bucketwise.archivers.reading.formats import Format, RowSource, write
-from bucketwise.archivers.reading.gridded import GriddedReadings, Instants, reach_of
-from bucketwise.archivers.reading.readings import Readings
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, TimeRange, as_date
 from bucketwise.config.errors import UsageError
-from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.every import NO_STEPS, Steps
 from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
-from bucketwise.jobs.core.known_series import require_known_series
-from bucketwise.jobs.core.ranges import parse_range
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, quarantine_body
+from bucketwise.jobs.core.turn import (
+    LEFT_SOMETHING,
+    RunOptions,
+    Step,
+    StepResult,
+    Turn,
+    perform,
+    quarantine_body,
+)
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
 from bucketwise.jobs.output.tables import job_table, leftover_lines, report_quarantined
-from bucketwise.rollups.calendar.windows import span_ms, to_ms
-from bucketwise.rollups.context import ProgressListener
-from bucketwise.rollups.filling import FILLINGS, Filling, gaps
 
+if TYPE_CHECKING:
+    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.archivers.reading.formats import RowSource
+    from bucketwise.archivers.reading.gridded import Instants
+    from bucketwise.archivers.reading.readings import Readings
+    from bucketwise.config.policies import Policy
+    from bucketwise.rollups.context import ProgressListener
+    from bucketwise.rollups.filling import Filling
+
+Format = Literal["csv", "json", "parquet"]
 How = Annotated[
     Format, typer.Option("--format", help="Output format: CSV, JSON (one object per line) or Parquet.")
 ]
@@ -55,7 +61,7 @@ Output = Annotated[
 class Destination:
     """The options that say where readings go, and as what."""
 
-    form: How = Format.csv
+    form: How = "csv"
     output: Output = None
 
 
@@ -78,6 +84,11 @@ def readings(
 
     With --every and --fill: what each series was at each instant of an even grid. What is filled is marked.
     """
+    from bucketwise.archivers.reading.gridded import GriddedReadings
+    from bucketwise.jobs.core.known_series import require_known_series
+    from bucketwise.jobs.core.ranges import parse_range
+    from bucketwise.rollups.filling import gaps
+
     asked, selector = parse_range(since, until), parse_series(series)
     form, output = to.form, to.output
     _check(call, form, output)
@@ -92,18 +103,15 @@ def readings(
         if grid is not None:
             source = GriddedReadings(found, grid.instants, grid.filling, gaps(policy))
         count = _deliver(source, form, output, turn.context.progress)
-        body = {
-            "format": form.value,
-            **({} if output is None else {"output": str(output)}),
-            "readings": count,
-        }
+        to_file = {} if output is None else {"output": str(output)}
+        body = {"format": form, **to_file, "readings": count}
         quarantine = quarantine_body(found.quarantined, found.quarantined_total)
         return StepResult({**body, **quarantine}, LEFT_SOMETHING if found.quarantined_total else 0)
 
     if output is None and sys.stdout.isatty():
         call = replace(call, quiet=True)  # a moving bar among the readings
     # It changes nothing, so it needs no lease: dry.
-    step = Step("readings", do, preconditions=OF_READERS)
+    step = Step("readings", do, preconditions="reading")
     results = perform(call, [step], RunOptions(dry_run=True), policies=[policy])
     if output is None:
         report_quarantined(results)
@@ -114,6 +122,8 @@ def _found(
     context: ArchiveContext, within: TimeRange, series: dict[str, str], reach: tuple[timedelta, timedelta]
 ) -> Readings:
     """Returns the readings of a range, and of so much before and after it."""
+    from bucketwise.archivers.reading.readings import Readings
+
     return Readings(
         context.database,
         context.policy,
@@ -135,6 +145,10 @@ class _Grid:
 def _parse_grid(within: TimeRange, steps: Steps) -> _Grid | None:
     """Returns the grid that is asked for; None where none is. Raises UsageError where it has no ends, or is
     not to be filled."""
+    from bucketwise.archivers.reading.gridded import Instants
+    from bucketwise.rollups.calendar.windows import span_ms
+    from bucketwise.rollups.filling import FILLINGS
+
     length = steps.length()
     if length is None:
         return None
@@ -149,11 +163,16 @@ def _parse_grid(within: TimeRange, steps: Steps) -> _Grid | None:
 
 
 def _reach(policy: Policy, grid: _Grid | None) -> tuple[timedelta, timedelta]:
+    from bucketwise.archivers.reading.gridded import reach_of
+    from bucketwise.rollups.filling import gaps
+
     return (timedelta(0), timedelta(0)) if grid is None else reach_of(gaps(policy), grid.filling)
 
 
 def _moved(instant: datetime, by: timedelta) -> datetime:
     """Returns an instant moved, as far as the calendar goes."""
+    from bucketwise.rollups.calendar.windows import span_ms, to_ms
+
     return as_date(min(max(to_ms(instant) + span_ms(by), FIRST_MS), LAST_MS)) if by else instant
 
 
@@ -169,12 +188,14 @@ def _check(call: Call, form: Format, output: Path | None) -> None:
             "--json prints a report, and the readings go to stdout: name a file for them with --output. "
             "Readings as JSON are `--format json`"
         )
-    if output is None and form is Format.parquet and sys.stdout.isatty():
+    if output is None and form == "parquet" and sys.stdout.isatty():
         raise UsageError("--format parquet: a terminal can't show it; name a file with --output")
 
 
 def _deliver(found: RowSource, form: Format, output: Path | None, progress: ProgressListener) -> int:
     """Writes them where they are wanted; gives how many."""
+    from bucketwise.archivers.reading import formats
+
     count = 0
 
     def wrote(more: int) -> None:
@@ -184,15 +205,15 @@ def _deliver(found: RowSource, form: Format, output: Path | None, progress: Prog
 
     if output is not None:
         with write_atomically(output.resolve()) as file:
-            return write(found, form, file, wrote)
+            return formats.write(found, formats.Format(form), file, wrote)
     try:
-        if form is Format.parquet:
+        if form == "parquet":
             with tempfile.TemporaryFile() as spool:
-                count = write(found, form, spool, wrote)
+                count = formats.write(found, formats.Format(form), spool, wrote)
                 spool.seek(0)
                 shutil.copyfileobj(spool, sys.stdout.buffer)
         else:
-            count = write(found, form, sys.stdout.buffer, wrote)
+            count = formats.write(found, formats.Format(form), sys.stdout.buffer, wrote)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         discard_buffer(sys.stdout)  # who reads has enough: `head`, for one

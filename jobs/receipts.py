@@ -12,12 +12,10 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.records.deletions import legible
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Since, Until
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
@@ -43,6 +41,8 @@ def receipts(call: Call, since: Since = None, until: Until = None, full: Full = 
 
 
 def _receipts(turn: Turn) -> StepResult:
+    from bucketwise.archivers.records.deletions import legible
+
     receipts, moved = turn.context.receipts, turn.context.receipt_files
     return StepResult(
         {"deletes": list(legible(receipts, moved, *turn.within)), "policies": receipts.policies()}

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from bucketwise.archivers.copying.changes import caught_up, removed_copies
-from bucketwise.archivers.preconditions import OF_READERS
-from bucketwise.archivers.stores.encrypted import EncryptedStore
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
@@ -31,6 +27,9 @@ def rekey(call: Call) -> Report:
 
 
 def _rekey(turn: Turn) -> StepResult:
+    from bucketwise.archivers.copying.changes import caught_up, removed_copies
+    from bucketwise.archivers.stores.encrypted import EncryptedStore
+
     store = turn.context.store
     if not turn.policy.has_parts or not isinstance(store, EncryptedStore) or not store.keys:
         return StepResult({"rekeyed": 0})
@@ -47,7 +46,7 @@ def rekey_tables(results: Sequence[Result]) -> list[RenderableType]:
     return [job_table(JOB, results), *closing(results, what if wrapped else "no data key had to be wrapped")]
 
 
-REKEY = Step("rekey", _rekey, preconditions=OF_READERS)
+REKEY = Step("rekey", _rekey, preconditions="reading")
 
 JOB = Job(
     rekey,

@@ -9,14 +9,10 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.copying.places import copied
-from bucketwise.archivers.copying.repairing import Repair
-from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, RunOptions, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
@@ -45,6 +41,9 @@ def repair(call: Call, dry_run: DryRepair = False) -> Report:
 
 
 def _repair(turn: Turn) -> StepResult:
+    from bucketwise.archivers.copying.places import copied
+    from bucketwise.archivers.copying.repairing import Repair
+
     store = copied(turn.context)
     if store is None:
         return StepResult({"repaired": 0, "lost": 0, "objects": [], "damage": []})
@@ -60,7 +59,7 @@ def _repair(turn: Turn) -> StepResult:
     return StepResult(body, LEFT_SOMETHING if turn.dry_run and found.objects else 0)
 
 
-REPAIR = Step("repair", _repair, preconditions=OF_READERS)
+REPAIR = Step("repair", _repair, preconditions="reading")
 
 
 def repair_tables(results: Sequence[Result], *, dry_run: bool) -> list[RenderableType]:

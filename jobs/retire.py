@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pymongo.client_session import ClientSession
 from rich.console import RenderableType
 
-from bucketwise.archivers.records.deletions import last_receipt
-from bucketwise.archivers.records.policies import RETIRE, PolicyRecords
-from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.config.errors import UsageError
-from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.lease import COLLECTION as LEASES
-from bucketwise.jobs.core.lease import touching
-from bucketwise.jobs.core.machine import this_user
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
-from bucketwise.rollups.context import transaction
-from bucketwise.rollups.progress import COLLECTION as PROGRESS
+
+if TYPE_CHECKING:
+    from pymongo.client_session import ClientSession
+
+    from bucketwise.config.policies import Policy
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or id, of a policy that has left the file.")]
 
@@ -40,6 +34,8 @@ def retire(call: Call, name: Name, reason: Reason = None) -> Report:
     A receipt records it. Other policies of its collection are then no longer taken for this one under
     another name. Nothing is removed: its archive and its summaries stay, and `-p NAME` reads them.
     """
+    from bucketwise.jobs.core.machine import this_user
+
     why = printable(" ".join((reason or "").split()))
     if not why:
         raise UsageError("retire: say why with --reason TEXT; others will need to know")
@@ -53,6 +49,8 @@ def retire(call: Call, name: Name, reason: Reason = None) -> Report:
 
 def _departed(call: Call, name: str) -> Policy:
     """Returns the policy as it was last. Raises UsageError where it is in the file, or unknown."""
+    from bucketwise.archivers.records.policies import PolicyRecords
+
     for policy in call.settings.policies.values():
         if name in (policy.name, policy.identity):
             raise UsageError(
@@ -68,6 +66,10 @@ def _departed(call: Call, name: str) -> Policy:
 
 def retire_step(reason: str, by: str) -> Step:
     """Returns the step that writes the receipt."""
+    from bucketwise.archivers.records.deletions import last_receipt
+    from bucketwise.archivers.records.policies import RETIRE
+    from bucketwise.jobs.core.lease import touching
+    from bucketwise.rollups.context import transaction
 
     def do(turn: Turn) -> StepResult:
         context, records = turn.context, turn.context.policy_records
@@ -101,6 +103,10 @@ def retired_lines(results: Sequence[Result]) -> list[RenderableType]:
 JOB = Job(
     retire,
     body=keeping.Retire,
-    rights={LEASES: ("insert", "update"), RECEIPTS: ("insert", "update"), PROGRESS: ("insert", "update")},
+    rights={
+        "bucketwise_lease": ("insert", "update"),
+        "bucketwise_receipts": ("insert", "update"),
+        "bucketwise_progress": ("insert", "update"),
+    },
     examples=('bucketwise retire ticks --reason "The feed was switched off in May"',),
 )

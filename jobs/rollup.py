@@ -5,30 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.preconditions import PRECONDITIONS
-from bucketwise.archivers.upkeep import roll_up_all
 from bucketwise.buckets.fields.times import TimeRange, as_date
 from bucketwise.config.errors import UsageError
-from bucketwise.config.policies import LEVEL_NAMES
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import parse_duration
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.fit import archives_now, check_fit, misfits_of, require_certainty, step_body
 from bucketwise.jobs.core.job import Job, Since, Until
-from bucketwise.jobs.core.ranges import AskedRange, parse_range
-from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import (
     LEFT_SOMETHING,
+    RunOptions,
     Step,
     StepResult,
     Turn,
     note_policy,
+    perform,
     pick,
     prepare,
     quarantine_body,
@@ -47,9 +43,12 @@ from bucketwise.jobs.output.tables import (
     telling,
 )
 from bucketwise.jobs.publish.verb import published
-from bucketwise.rollups.changes.late import LateSpans
-from bucketwise.rollups.rolling.plan import Backfill, LeftWindows, RollupOptions, RollupReport, no_report
-from bucketwise.rollups.rolling.records import MissingSummaries
+
+if TYPE_CHECKING:
+    from bucketwise.jobs.core.ranges import AskedRange
+    from bucketwise.rollups.changes.late import LateSpans
+    from bucketwise.rollups.rolling.plan import LeftWindows, RollupReport
+    from bucketwise.rollups.rolling.records import MissingSummaries
 
 Body = dict[str, Any]
 
@@ -79,6 +78,8 @@ def rollup(
     the windows in that range are computed anew, also where nothing changed. With --slices, a call that
     was cut off goes on where it stopped when it is given again, unless with --restart.
     """
+    from bucketwise.jobs.core.ranges import parse_range
+
     asked = parse_range(since, until)
     if restart and slices is None:
         raise UsageError("--restart: give --slices as well; without it each call starts again")
@@ -115,6 +116,7 @@ def _resumed(results: Sequence[Result]) -> Iterator[Text]:
 def backfill_step(length: timedelta, *, restart: bool) -> Step:
     """Returns the step that rolls up the turn's range in slices of a length. It resumes where an
     earlier call stopped, unless `restart` is given."""
+    from bucketwise.rollups.rolling.plan import Backfill
 
     def do(turn: Turn) -> StepResult:
         span = turn.within.start_ms, turn.within.end_ms
@@ -129,7 +131,11 @@ def backfill_step(length: timedelta, *, restart: bool) -> Step:
     return replace(ROLLUP, do=do, follows_changes=False)
 
 
-def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResult:
+def _roll_up(turn: Turn, reached: Callable[[int], None] | None = None) -> StepResult:
+    from bucketwise.archivers.upkeep import roll_up_all
+    from bucketwise.jobs.core.fit import archives_now, check_fit, misfits_of, require_certainty, step_body
+    from bucketwise.rollups.rolling.plan import RollupOptions, no_report
+
     require_certainty(turn)
     prepare(turn)
     note_policy(turn)
@@ -140,7 +146,7 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResu
             is_deleted_early=turn.is_archived_by_another,
             dry_run=turn.dry_run,
             shared=turn.shared,
-            reached=reached,
+            reached=reached or no_report,
             leaves_unreadable=True,
         ),
     )
@@ -170,7 +176,7 @@ def _by_level(report: RollupReport) -> Body:
     return {level: {"written": it.written, "unchanged": it.unchanged} for level, it in counts.items()}
 
 
-ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True, preconditions=PRECONDITIONS)
+ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True, preconditions="rolling up")
 
 
 def missing_body(missing: Sequence[MissingSummaries]) -> dict[str, Any]:
@@ -229,6 +235,8 @@ _COUNTED = ("written", "unchanged")
 
 def levels_in(bodies: Iterable[Body]) -> list[str]:
     """Returns the levels that any policy has, the finest first; hours and days are always there."""
+    from bucketwise.config.policies import LEVEL_NAMES
+
     found = {name for body in bodies for name in body}
     return [name for name in LEVEL_NAMES if name in found or name in ("hourly", "daily")]
 

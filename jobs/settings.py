@@ -10,7 +10,6 @@ from rich.text import Text
 
 from bucketwise.config.errors import UsageError
 from bucketwise.config.problems import nearest
-from bucketwise.config.written import resolved, settings_toml
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.output.bodies import keeping
@@ -34,6 +33,8 @@ def config(call: Call, action: What, command: Command = None) -> Report:
     policies alone. `schema`: the JSON Schema of policy files, for editors, or of what a command prints with
     --json; it needs no file. Connects to nothing.
     """
+    from bucketwise.config.written import resolved, settings_toml
+
     if action == "schema":
         schema = _schema(command)
         text = json.dumps(schema, indent=2, ensure_ascii=False)

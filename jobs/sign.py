@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.preconditions import OF_ARCHIVES
-from bucketwise.archivers.records.receipt_files import ReceiptFile
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn, prepare
+from bucketwise.jobs.core.turn import Step, StepResult, Turn, perform, prepare
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.archivers.records.receipt_files import ReceiptFile
 
 
 def sign(call: Call) -> Report:
@@ -49,7 +49,7 @@ def _sign(turn: Turn) -> StepResult:
     return StepResult({"key": keys.first, "manifests": report.manifests, "receipts": report.receipts})
 
 
-SIGN = Step("sign", _sign, preconditions=OF_ARCHIVES)
+SIGN = Step("sign", _sign, preconditions="working")
 
 
 @dataclass
@@ -65,6 +65,8 @@ def sign_archive(context: ArchiveContext) -> SignReport:
 
     All is verified first. Raises HaltedError, and signs nothing, where anything but a signature is wrong. If
     it is cut off, the next call finishes it."""
+    from bucketwise.archivers.kinds import archive_of
+
     lenient, report = replace(context, keys=context.keys.lenient()), SignReport()
     archive = archive_of(lenient)
     found = archive.verify()

@@ -8,11 +8,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.worth import known_worth, worth_of
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Follower, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import Follower, RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies.common import Worth
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import outcome, outcome_table, telling
@@ -32,6 +30,8 @@ def stats(call: Call) -> Report:
 
 
 def _stats(turn: Turn) -> StepResult:
+    from bucketwise.archivers.worth import worth_of
+
     return StepResult(worth_of(turn.context).body)
 
 
@@ -40,6 +40,8 @@ STATS = Step("stats", _stats)
 
 def _worth(turn: Turn) -> Body | None:
     """Returns what the policy is worth, where this run has moved anything: its ledger entry keeps it."""
+    from bucketwise.archivers.worth import known_worth
+
     report = turn.context.state.report
     if report is None or not (report.buckets or report.deleted):
         return None

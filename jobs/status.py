@@ -7,33 +7,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pymongo.database import Database
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.copying.changes import standings
-from bucketwise.archivers.reading.archived import archived_reader
-from bucketwise.archivers.worth import known_worth
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date
-from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.gauges import gauges
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.lease import pauses
-from bucketwise.jobs.core.ledger import Ledger, Repeat
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Document, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import Document, RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result, own_error
 from bucketwise.jobs.output.tables import cell, job_table, outcome_table, pause_lines
 from bucketwise.jobs.output.text import printable
-from bucketwise.rollups.progress import NO_GATE, load, rolled_up_through
-from bucketwise.rollups.rolling import quarantine
+
+if TYPE_CHECKING:
+    from pymongo.database import Database
+
+    from bucketwise.config.policies import Policy
+    from bucketwise.jobs.core.ledger import Repeat
 
 Body = dict[str, Any]
 
@@ -64,6 +59,12 @@ _MINOR = ("ended", "runs")
 
 
 def _status(turn: Turn) -> StepResult:
+    from bucketwise.archivers.copying.changes import standings
+    from bucketwise.archivers.worth import known_worth
+    from bucketwise.jobs.core.lease import pauses
+    from bucketwise.jobs.core.ledger import Ledger
+    from bucketwise.rollups.progress import NO_GATE, load, rolled_up_through
+
     runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.identity, LAST_RUNS)]
     through = rolled_up_through(turn.context.database, turn.policy)
     pinned, pinned_until = turn.context.pins.count_and_next_end()
@@ -89,6 +90,9 @@ def _status(turn: Turn) -> StepResult:
 def _place(turn: Turn) -> StepResult:
     """Returns where a policy stands. Takes a few commands, each of which reads one document where there is an
     index; makes no request to the store."""
+    from bucketwise.jobs.core.gauges import gauges
+    from bucketwise.rollups.progress import NO_GATE, rolled_up_through
+
     through = rolled_up_through(turn.context.database, turn.policy)
     return StepResult(
         {
@@ -100,6 +104,8 @@ def _place(turn: Turn) -> StepResult:
 
 
 def _archived_through(turn: Turn) -> datetime | None:
+    from bucketwise.archivers.reading.archived import archived_reader
+
     if turn.policy.has_parts:  # by receipts: the page of the service has no store
         days = turn.context.receipts.span()
         return None if days is None else as_date((days[1] + 1) * DAY_MS)
@@ -116,6 +122,8 @@ def _waiting(turn: Turn) -> int:
 
 
 def _quarantined(turn: Turn) -> int:
+    from bucketwise.rollups.rolling import quarantine
+
     return turn.context.database[quarantine.COLLECTION].count_documents({"_id.policy": turn.policy.identity})
 
 
@@ -140,6 +148,8 @@ def failed(
 ) -> dict[str, list[Body]]:
     """Returns the failed runs, by policy, the newest first. It takes one command, and one more for each run
     that has not ended."""
+    from bucketwise.jobs.core.ledger import Ledger
+
     found = Ledger(database).to_repeat([it.identity for it in policies])
     return {
         it.name: [_failed_body(one, it.name, config) for one in found[it.identity]]

@@ -55,7 +55,7 @@ GROUPS = {
         "restore": Entry("restore.verb", "Bring archived buckets back."),
         "thaw": Entry("thaw", "Make parts in a cold storage class readable."),
         "hold": Entry("hold.verb", "Keep readings from being destroyed."),
-        "erase": Entry("erase", "Erase a series for good."),
+        "erase": Entry("erase.verb", "Erase a series for good."),
         "adopt": Entry("adopt", "Take archives over that belong to another database or lineage."),
         "retire": Entry("retire", "End a policy that has left the policy file."),
     },
@@ -63,7 +63,7 @@ GROUPS = {
         "advise": Entry(
             "advise.verb", "Tell how well a collection's model is kept, and what others would take."
         ),
-        "remodel": Entry("remodel", "Rewrite a collection in another bucket model."),
+        "remodel": Entry("remodel.verb", "Rewrite a collection in another bucket model."),
     },
     "Rarely needed": {
         "copy": Entry("copy", "Fill the copies of the store."),

@@ -4,38 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.moving.archive import check_collections
-from bucketwise.archivers.preconditions import is_known
 from bucketwise.buckets.fields.times import as_date
 from bucketwise.config.errors import UsageError
-from bucketwise.config.policies import LEVEL_NAMES, LevelName, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.every import NO_STEPS, Steps
 from bucketwise.jobs.core.job import SINCE, UNTIL, Job, Series, one_policy, parse_series
-from bucketwise.jobs.core.known_series import require_known_series
-from bucketwise.jobs.core.ranges import parse_range
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, statistic
 from bucketwise.jobs.output.text import printable
-from bucketwise.rollups.answers import Answer, Question
-from bucketwise.rollups.answers import summarize as summarize_range
-from bucketwise.rollups.calendar.levels import LEVEL_RULES
-from bucketwise.rollups.calendar.tiling import TilingPiece
-from bucketwise.rollups.grids import GridAnswer, GridQuestion, Point, summarize_grid
-from bucketwise.rollups.progress import rolled_up_through
-from bucketwise.rollups.statistics import table_keys
+
+if TYPE_CHECKING:
+    from bucketwise.config.policies import LevelName, Policy
+    from bucketwise.rollups.answers import Answer, Question
+    from bucketwise.rollups.calendar.tiling import TilingPiece
+    from bucketwise.rollups.filling import Fill
+    from bucketwise.rollups.grids import GridAnswer, GridQuestion, Point
 
 INCOMPLETE = 3
 
@@ -85,32 +81,43 @@ def summarize(
     With --every it answers step by step, each made up of whole windows. Steps without readings are left out,
     or with --fill filled up to `max_gap` (7d, unless the policy says otherwise), and marked.
     """
+    from bucketwise.jobs.core.ranges import parse_range
+    from bucketwise.rollups.answers import Question
+
     asked = parse_range(since, until)
     percents = None if shown.percentiles is None else _parse_percentiles(shown.percentiles)
     selector, length = parse_series(series), steps.length()
     policy = one_policy(call)
     within = asked.of([policy], call.now)(policy)
-
-    def do(turn: Turn) -> StepResult:
-        assert within.since is not None
-        assert within.until is not None
-        question = Question(within.since, within.until, selector, percents, by_series=shown.by == "series")
-        context = turn.context
-        check_collections(context.database, policy, context.keys)
-        require_known_series(context, selector)
-        through = rolled_up_through(context.database, policy)
-        if length is not None:
-            asked = GridQuestion(question, length, steps.fill)
-            grid = summarize_grid(context.database, policy, asked, context.check)
-            body = _grid_body(grid, asked, through)
-            return StepResult(body, INCOMPLETE if grid.missing else 0)
-        answer = summarize_range(context.database, policy, question, context.check)
-        return StepResult(_body(answer, through, shown.by), 0 if answer.is_complete else INCOMPLETE)
-
+    assert within.since is not None
+    assert within.until is not None
+    question = Question(within.since, within.until, selector, percents, by_series=shown.by == "series")
     # It changes nothing, so it needs no lease: dry.
-    step = Step("summarize", do, preconditions=[is_known])
+    step = Step("summarize", partial(_answer, question, length, steps.fill), preconditions="knowing")
     results = perform(call, [step], RunOptions(dry_run=True), policies=[policy])
     return Report(call.command, call.now, results, summarize_tables(results))
+
+
+def _answer(question: Question, length: timedelta | None, fill: Fill | None, turn: Turn) -> StepResult:
+    """Answers a question, on a grid of steps of this length if there is one."""
+    from bucketwise.archivers.moving.archive import check_collections
+    from bucketwise.jobs.core.known_series import require_known_series
+    from bucketwise.rollups.answers import summarize as summarize_range
+    from bucketwise.rollups.grids import GridQuestion, summarize_grid
+    from bucketwise.rollups.progress import rolled_up_through
+
+    context, policy = turn.context, turn.policy
+    check_collections(context.database, policy, context.keys)
+    require_known_series(context, question.series)
+    through = rolled_up_through(context.database, policy)
+    if length is not None:
+        asked = GridQuestion(question, length, fill)
+        grid = summarize_grid(context.database, policy, asked, context.check)
+        body = _grid_body(grid, asked, through)
+        return StepResult(body, INCOMPLETE if grid.missing else 0)
+    answer = summarize_range(context.database, policy, question, context.check)
+    by: By = "series" if question.by_series else "none"
+    return StepResult(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
 
 
 def _parse_percentiles(text: str) -> list[float]:
@@ -171,6 +178,8 @@ def _point(point: Point) -> dict[str, Any]:
 
 def _levels(policy: Policy) -> list[LevelName]:
     """Returns the levels, the coarsest first. Days and hours are always included."""
+    from bucketwise.config.policies import LEVEL_NAMES
+
     made = policy.rollup.targets if policy.rollup else {}
     return [name for name in reversed(LEVEL_NAMES) if name in made or name in ("daily", "hourly")]
 
@@ -181,6 +190,9 @@ def _missing(piece: TilingPiece) -> dict[str, Any]:
 
 def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a row for each series and value field; below, what the answer rests on and what it lacks."""
+    from bucketwise.rollups.calendar.levels import LEVEL_RULES
+    from bucketwise.rollups.statistics import table_keys
+
     tables: list[RenderableType] = []
     for body in (result.body for result in results if result.body):
         has_steps = "every" in body

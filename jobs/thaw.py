@@ -7,15 +7,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.classes.thawing import ThawOptions
-from bucketwise.archivers.classes.thawing import thaw as thaw_parts
-from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
-from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.thaws import DAYS, Days, Speed, TierOption, thaw_body
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
@@ -45,13 +41,15 @@ def thaw(
 
 def thaw_step(days: int, tier: Speed) -> Step:
     """Returns the step that asks for the parts of the turn's range."""
+    from bucketwise.archivers.classes.thawing import ThawOptions
+    from bucketwise.archivers.classes.thawing import thaw as thaw_parts
 
     def do(turn: Turn) -> StepResult:
         options = ThawOptions(turn.within, days, tier.value)
         report = thaw_parts(turn.context, options)
         return StepResult(thaw_body(report, options), 0 if report.is_ready else LEFT_SOMETHING)
 
-    return Step("thaw", do, by_present=True, preconditions=OF_READERS)
+    return Step("thaw", do, by_present=True, preconditions="reading")
 
 
 def thaw_tables(results: Sequence[Result]) -> Iterator[RenderableType]:

@@ -5,30 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pymongo.client_session import ClientSession
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.offline import record_lifted
-from bucketwise.archivers.expiring.rule import lifted
-from bucketwise.archivers.records.receipts import EMPTIED, TOMBSTONE
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, later
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Since, Until
-from bucketwise.jobs.core.lease import touching
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.rollups.context import transaction
-from bucketwise.rollups.progress import COLLECTION as PROGRESS
-from bucketwise.rollups.rolling.expiry import lift_tombstones
-from bucketwise.rollups.standing import LIFTED_FOR
+
+if TYPE_CHECKING:
+    from pymongo.client_session import ClientSession
+
+    from bucketwise.archivers.context import ArchiveContext
 
 Document = dict[str, Any]
 
@@ -48,6 +42,10 @@ def undelete(call: Call, since: Since = None, until: Until = None) -> Report:
 
 
 def _undelete(turn: Turn) -> StepResult:
+    from bucketwise.jobs.core.lease import touching
+    from bucketwise.rollups.rolling.expiry import lift_tombstones
+    from bucketwise.rollups.standing import LIFTED_FOR
+
     context = turn.context
     lifting = replace(context, guard=touching(context.database, turn.policy.identity))  # it takes no lease
     days, summaries = len(lift_archived(lifting, turn.within)), lift_tombstones(lifting, turn.within)
@@ -65,6 +63,9 @@ AT_ONCE = 1000
 def lift_archived(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
     """Lifts the tombstones on what touches the range. Returns the UTC days that were under them, since 1970.
     If it is cut off, the next call finishes it."""
+    from bucketwise.archivers.records.receipts import EMPTIED, TOMBSTONE
+    from bucketwise.rollups.context import transaction
+
     receipts, days = context.receipts, set[int]()
     first, last = within.start_ms // DAY_MS, (within.end_ms - 1) // DAY_MS
     touching = {"$elemMatch": {"$gte": first, "$lte": last}}
@@ -87,6 +88,9 @@ def lift_archived(context: ArchiveContext, within: TimeRange = EVER) -> set[int]
 
 def _lift(context: ArchiveContext, found: list[Document], session: ClientSession) -> None:
     """Lifts tombstones in a transaction, except of what has been removed meanwhile."""
+    from bucketwise.archivers.expiring.offline import record_lifted
+    from bucketwise.archivers.expiring.rule import lifted
+
     under_tombstone = {"_id": {"$in": [it["_id"] for it in found]}, "tombstone.due": {"$exists": True}}
     names = [it["_id"]["name"] for it in found]
     context.deletions.check_last(session)
@@ -113,7 +117,7 @@ def _lifted(it: Result) -> str:
 JOB = Job(
     undelete,
     body=keeping.Undelete,
-    rights={PROGRESS: ("insert", "update")},
+    rights={"bucketwise_progress": ("insert", "update")},
     examples=(
         "bucketwise undelete -p ticks",
         "bucketwise undelete -p ticks --since 2018-06-30 --until 2018-07-01",

@@ -8,13 +8,10 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.copying.repairing import verify_everywhere
-from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
@@ -36,6 +33,8 @@ def verify(call: Call, since: Since = None, until: Until = None) -> Report:
 
 
 def _verify(turn: Turn) -> StepResult:
+    from bucketwise.archivers.copying.repairing import verify_everywhere
+
     report, bad = verify_everywhere(turn.context, turn.within)
     damage = [pick(it, "code", "place", "message") for it in bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
@@ -51,7 +50,7 @@ def _noted(body: Body) -> Body:
     return {key: it for key, it in body.items() if key not in ("damage", "cold")}
 
 
-VERIFY = Step("verify", _verify, preconditions=OF_READERS)
+VERIFY = Step("verify", _verify, preconditions="reading")
 
 
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from bson.int64 import Int64
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -105,6 +103,8 @@ def as_number(ms: int, unit: Unit = "s") -> float:
     per, times = _PER_MS[unit], _MS_PER[unit]
     if per == 1:
         return (ms - 0.5) / times
+    from bson.int64 import Int64  # here, since each command imports this module
+
     exact = ms * per - per // 2
     return Int64(exact) if -(2**63) <= exact < 2**63 else float(exact)
 

@@ -161,9 +161,6 @@ def _loaded(text: str, where: str) -> Any:
         raise UsageError(f"{where}: not valid Extended JSON: {error}") from error
 
 
-DEFAULT_SHARDS = 3
-
-
 #: Documents that are read to find the fields.
 _TELLING = 200
 
@@ -187,8 +184,8 @@ class ShardOptions:
     """The options of a comparison. `keys` and `queries` as given; `readings`: how many there are to be in the
     simulation."""
 
-    keys: str | None = None
-    shards: int = DEFAULT_SHARDS
+    keys: str | None
+    shards: int
     queries: Path | None = None
     readings: float | None = None
 

@@ -5,56 +5,29 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.buckets.decoding.decode import decode
-from bucketwise.buckets.health import (
-    Finding,
-    Sampled,
-    arrival_by_ids,
-    findings,
-    late_findings,
-    reading_findings,
-)
-from bucketwise.buckets.models import model_of
-from bucketwise.buckets.sampling.fit import fit_of
-from bucketwise.buckets.sampling.sample import sample
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs.advise.candidates import (
-    SIZES,
-    Extract,
-    Scratch,
-    extract,
-    from_summaries,
-    measured,
-    scaled,
-    scratch_database,
-)
-from bucketwise.jobs.advise.server import (
-    CollectionStats,
-    by_oplog,
-    collection_stats,
-    hot_share,
-    of_indexes,
-    working_set,
-)
-from bucketwise.jobs.advise.shard_keys import DEFAULT_SHARDS, ShardOptions, shard_keys_of
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.completion import collection_names
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.subject import Subject, subject_of
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
-from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.streams import write_atomically
 from bucketwise.jobs.output.tables import number
 from bucketwise.jobs.output.text import printable, size
+
+if TYPE_CHECKING:
+    from bucketwise.buckets.health import Finding, Sampled
+    from bucketwise.jobs.advise.candidates import Extract, Scratch
+    from bucketwise.jobs.advise.server import CollectionStats
+    from bucketwise.jobs.core.subject import Subject
 
 Body = dict[str, Any]
 
@@ -72,6 +45,11 @@ class AdviseOptions:
 
 def advise_on(call: Call, name: str, options: AdviseOptions) -> Report:
     """Looks at a sample of a collection, and tries it in other models. Raises UsageError."""
+    from bucketwise.buckets.health import arrival_by_ids, findings, late_findings, reading_findings
+    from bucketwise.jobs.advise.candidates import extract, scratch_database
+    from bucketwise.jobs.advise.server import by_oplog, collection_stats, hot_share, of_indexes, working_set
+    from bucketwise.jobs.core.subject import subject_of
+
     progress = call.progress
     with call.database() as database:
         with progress.step(f"looking at {name}"):
@@ -105,6 +83,11 @@ def advise_on(call: Call, name: str, options: AdviseOptions) -> Report:
 
 
 def _sampled(subject: Subject, stats: CollectionStats) -> Sampled:
+    from bucketwise.buckets.decoding.decode import decode
+    from bucketwise.buckets.health import Sampled
+    from bucketwise.buckets.sampling.fit import fit_of
+    from bucketwise.buckets.sampling.sample import sample
+
     policy = subject.policy
     if subject.guess is not None:  # what some documents disagree with is to be told
         policy = policy.model_copy(update=subject.guess.left_out)
@@ -115,6 +98,8 @@ def _sampled(subject: Subject, stats: CollectionStats) -> Sampled:
 def _body(
     subject: Subject, stats: CollectionStats, sampled: Sampled, part: Extract, found: list[Finding]
 ) -> Body:
+    from bucketwise.buckets.models import model_of
+
     policy, fit = subject.policy, sampled.fit
     each = fit.readings_a_bucket
     readings = None if stats.documents is None or each is None else round(stats.documents * each)
@@ -145,6 +130,8 @@ def _body(
 
 
 def _candidates(scratch: Scratch, part: Extract, body: Body, call: Call) -> Body:
+    from bucketwise.jobs.advise.candidates import from_summaries, measured, scaled
+
     database, held = scratch
     progress = call.progress
 
@@ -169,6 +156,8 @@ def _candidates(scratch: Scratch, part: Extract, body: Body, call: Call) -> Body
 def _with_archive(body: Body, hot: float) -> Body:
     """Returns the model as it is, with what is no longer in use in a collection of its own: by its sizes
     now."""
+    from bucketwise.jobs.advise.candidates import SIZES
+
     current = body["current"]
 
     def part(share: float) -> Body:
@@ -308,6 +297,8 @@ def _ms(it: Body) -> list[str]:
 
 def advice_page(report: Body) -> str:
     """Returns the page of a report, made of its JSON."""
+    from bucketwise.jobs.output.page import render
+
     page, _ = render(
         "advice.html", {}, report=report, head=_head(report), rows=candidate_rows(report), heads=_HEADS
     )
@@ -351,6 +342,9 @@ ShardKeys = Annotated[
 ]
 
 
+_SHARDS = 3
+
+
 Shards = Annotated[
     int | None,
     typer.Option(
@@ -358,7 +352,7 @@ Shards = Annotated[
         min=2,
         max=1000,
         metavar="N",
-        help=f"Compare shard keys for this many shards. Default: {DEFAULT_SHARDS}.",
+        help=f"Compare shard keys for this many shards. Default: {_SHARDS}.",
     ),
 ]
 
@@ -405,6 +399,8 @@ def advise(
     sample is written in other models, measured, and scaled to the whole collection. With --shard-keys or
     --shards it compares shard keys instead: where writes and data go, and how many shards a query needs.
     """
+    from bucketwise.jobs.advise.shard_keys import ShardOptions, shard_keys_of
+
     if html is not None and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}")
     call.needs_policies = False
@@ -413,7 +409,7 @@ def advise(
             raise UsageError(
                 "--html and --scratch are about models, not about shard keys: leave them out, or run twice"
             )
-        options = ShardOptions(shard_keys, shards or DEFAULT_SHARDS, queries, shard_readings)
+        options = ShardOptions(shard_keys, shards or _SHARDS, queries, shard_readings)
         return shard_keys_of(call, name, options)
     return advise_on(call, name, AdviseOptions(scratch, readings, not no_candidates, html))
 

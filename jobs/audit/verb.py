@@ -14,22 +14,20 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise import __version__
-from bucketwise.archivers.copying.places import first_alone
-from bucketwise.archivers.preconditions import is_known
-from bucketwise.archivers.records.deletions import policy_digest
 from bucketwise.config.errors import HaltedError, UsageError
-from bucketwise.config.written import policy_toml
 from bucketwise.jobs import copy, lake
-from bucketwise.jobs.audit.audit import audit_policy
-from bucketwise.jobs.audit.evidence import evidence_body
-from bucketwise.jobs.audit.page import audit_page, parts_read, words
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.job import Code, Job
-from bucketwise.jobs.core.lease import PAUSED, pause_findings
-from bucketwise.jobs.core.ledger import Ledger
-from bucketwise.jobs.core.machine import this_user
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import NOT_KEPT, Finding, Step, StepResult, Turn, findings_result
+from bucketwise.jobs.core.job import PAUSED, Code, Job
+from bucketwise.jobs.core.turn import (
+    NOT_KEPT,
+    Finding,
+    RunOptions,
+    Step,
+    StepResult,
+    Turn,
+    findings_result,
+    perform,
+)
 from bucketwise.jobs.lake import lake_findings
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.closing import closing, counted, sums
@@ -38,7 +36,6 @@ from bucketwise.jobs.output.streams import write_atomically
 from bucketwise.jobs.output.tables import findings_table
 from bucketwise.jobs.publish import verb as publish
 from bucketwise.jobs.publish.verb import publishing
-from bucketwise.rollups.progress import COLLECTION as PROGRESS
 
 Body = dict[str, Any]
 
@@ -192,6 +189,10 @@ def audit(
     Tells what is overdue, missing, not as recorded, or about to be lost. Ends with exit code 4 where a
     policy is not kept. Warnings alone end with 0.
     """
+    from bucketwise.archivers.records.deletions import policy_digest
+    from bucketwise.config.written import policy_toml
+    from bucketwise.jobs.audit.page import audit_page, words
+
     if html is not None and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}")
     policies, open_executor = call.policies, call.open_executor()
@@ -225,6 +226,9 @@ def audit(
 def departed_findings(first: str, turn: Turn) -> list[Finding]:
     """Returns, in the turn of the policy named `first`, which policies have left the file, have not ended,
     and are run from no other file either: nobody looks at what they have archived."""
+    from bucketwise.jobs.core.ledger import Ledger
+    from bucketwise.rollups.progress import COLLECTION as PROGRESS
+
     context = turn.context
     if turn.policy.name != first:
         return []
@@ -255,6 +259,8 @@ def _noted(body: Body) -> Body:
 
 def _circumstances(call: Call) -> dict[str, str]:
     """Returns who audits which policies, by which program."""
+    from bucketwise.jobs.core.machine import this_user
+
     settings = call.settings
     place = {"hosts": call.hosts, "database": settings.mongodb.database, "config": str(settings.path)}
     return {"by": this_user(), "version": __version__, **place}
@@ -275,6 +281,11 @@ def audit_step(
     """
 
     def do(turn: Turn) -> StepResult:
+        from bucketwise.archivers.copying.places import first_alone
+        from bucketwise.jobs.audit.audit import audit_policy
+        from bucketwise.jobs.audit.evidence import evidence_body
+        from bucketwise.jobs.core.lease import pause_findings
+
         context = first_alone(turn.context)
         report = audit_policy(context, turn.readers, full=full, drilled_every=drilled_every)
         further = (it for find in finders for it in find(turn))
@@ -289,7 +300,7 @@ def audit_step(
         code = HaltedError.exit_code if report.halted else done.exit_code
         return StepResult({**done.body, **read, **proof}, code)
 
-    return Step("audit", do, by_present=True, preconditions=[is_known])
+    return Step("audit", do, by_present=True, preconditions="knowing")
 
 
 AUDIT = audit_step()
@@ -297,6 +308,8 @@ AUDIT = audit_step()
 
 def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
     """Returns how much of each offline archive an audit has read."""
+    from bucketwise.jobs.audit.page import parts_read
+
     read = ((it.policy, parts_read(it.body)) for it in results)
     return [Text(f"{policy}: {text}") for policy, text in read if text]
 

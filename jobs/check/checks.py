@@ -20,8 +20,7 @@ from bucketwise.buckets.sampling.sample import sample
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.fit import larger_summaries, misfits
-from bucketwise.jobs.core.job import Code, Severity
-from bucketwise.jobs.core.lease import PAUSED
+from bucketwise.jobs.core.job import Severity
 from bucketwise.jobs.core.turn import Finding
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.changes.drain import may_stream
@@ -36,103 +35,6 @@ _UNFINDABLE = (
     "and name these with start_field and end_field"
 )
 
-
-#: What a check may find.
-CHECKED = (
-    PAUSED,
-    Code("server-unreachable", ("error",)),
-    Code(
-        "server-version",
-        (
-            "error",
-            "ok",
-        ),
-    ),
-    Code(
-        "replica-set",
-        (
-            "error",
-            "warning",
-            "ok",
-        ),
-    ),
-    Code("archive-kind", ("error",)),
-    Code("sharded-id", ("warning",)),
-    Code(
-        "clock",
-        (
-            "error",
-            "ok",
-        ),
-    ),
-    Code(
-        "store",
-        (
-            "error",
-            "warning",
-            "ok",
-        ),
-    ),
-    Code("store-absent", ("error",)),
-    Code("storage-class", ("warning", "ok")),
-    Code("lifecycle", ("error", "warning", "ok")),
-    Code("copy-unfilled", ("error", "warning")),
-    Code("copy-behind", ("error",)),
-    Code("copy-removed", ("warning",)),
-    Code("archive-not-ours", ("error",)),
-    Code(
-        "object-lock",
-        (
-            "error",
-            "warning",
-            "ok",
-        ),
-    ),
-    Code("store-versioned", ("ok",)),
-    Code("lag-unreadable", ("error",)),
-    Code("late-missed", ("warning",)),
-    Code("earliest-missing", ("warning",)),
-    Code("key-wrong", ("error",)),
-    Code("lag", ("warning",)),
-    Code("policy", ("ok",)),
-    Code("statistics-since", ("ok",)),
-    Code("time-recorded", ("error",)),
-    Code("policy-renamed", ("error",)),
-    Code("summaries-lost", ("error",)),
-    Code("archive-unreadable", ("error",)),
-    Code("hold-missing", ("error",)),
-    Code("source-missing", ("error",)),
-    Code("archive-foreign", ("error",)),
-    Code("archive-incomplete", ("error",)),
-    Code("source-kind", ("error",)),
-    Code("deletes-impossible", ("warning",)),
-    Code("index-missing", ("warning",)),
-    Code("times-unsorted", ("warning",)),
-    Code("ends-unknown", ("warning",)),
-    Code("overflow-kind", ("error",)),
-    Code("overflow-missing", ("warning",)),
-    Code("ttl-conflict", ("error",)),
-    Code("value-field-empty", ("error",)),
-    Code("no-readings", ("error",)),
-    Code("summaries-larger", ("warning",)),
-    Code("slots-sparse", ("error",)),
-    Code("slots-overlap", ("error",)),
-    Code("slots-shifted", ("error",)),
-    Code("samples-unit", ("error",)),
-    Code("time-format-unlikely", ("error",)),
-    Code("zone-unlikely", ("error",)),
-    Code("days-unlikely", ("error",)),
-    Code("no-bucket-fits", ("error",)),
-    Code("target-kind", ("error",)),
-    Code(
-        "stream-unreadable",
-        (
-            "error",
-            "warning",
-        ),
-    ),
-    Code("privilege-missing", ("error",)),
-)
 
 _LOOKS = ("listCollections", "listIndexes")
 

@@ -7,46 +7,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pymongo.collection import Collection
-from pymongo.database import Database
-from pymongo.errors import PyMongoError
 from rich.text import Text
 
-from bucketwise.archivers.classes.schedule import places_of
-from bucketwise.archivers.context import ArchiveContext, Connections, offline_archive
-from bucketwise.archivers.preconditions import OF_CHECKS, problems
-from bucketwise.archivers.stores.base import StoreError
-from bucketwise.buckets.bson.cursor import SIMPLE
-from bucketwise.buckets.decoding.soundness import EARLIEST
 from bucketwise.buckets.fields.times import FIRST_MS, as_ms
 from bucketwise.config.errors import BucketwiseError, HaltedError
-from bucketwise.config.policies import Policy
-from bucketwise.jobs.check.checks import CHECKED, check_policy
-from bucketwise.jobs.check.classes import billed_longer
-from bucketwise.jobs.check.services import check_server, check_stores
 from bucketwise.jobs.copy import copy_findings
-from bucketwise.jobs.core import clock, lease
+from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.failures import failure_of
-from bucketwise.jobs.core.fit import fit_body
-from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.lease import pause_findings
-from bucketwise.jobs.core.runner import Runner, RunOptions
-from bucketwise.jobs.core.throttle import lag_findings
-from bucketwise.jobs.core.turn import FAILED, Finding, Step, StepResult, Turn, finding_body, findings_result
+from bucketwise.jobs.core.job import PAUSED, Code, Job
+from bucketwise.jobs.core.turn import (
+    FAILED,
+    Finding,
+    RunOptions,
+    Step,
+    StepResult,
+    Turn,
+    finding_body,
+    findings_result,
+)
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import findings_table, fit_lines
 from bucketwise.jobs.run.verb import JOB as RUN_JOB
-from bucketwise.rollups.calendar.levels import levels_of
-from bucketwise.rollups.calendar.tiling import instant
-from bucketwise.rollups.calendar.windows import to_ms
-from bucketwise.rollups.statistics import columns_of, statistics_of
-from bucketwise.rollups.summaries import documents
+
+if TYPE_CHECKING:
+    from pymongo.collection import Collection
+    from pymongo.database import Database
+
+    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 #: Summaries that start so close to one another are neighbours: no level is finer.
@@ -56,6 +49,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def gained(database: Database[Document], policy: Policy) -> Iterator[Finding]:
     """Yields findings of each level and value field whose first summary lacks statistics of the policy."""
+    from bucketwise.rollups.calendar.levels import levels_of
+    from bucketwise.rollups.summaries import documents
+
     for level in levels_of(policy):
         collection = database.get_collection(level.collection, codec_options=documents.OPTIONS)
         for name, holding, keys in _told(policy):
@@ -71,6 +67,8 @@ def gained(database: Database[Document], policy: Policy) -> Iterator[Finding]:
 def _told(policy: Policy) -> Iterator[tuple[str, Document, list[str]]]:
     """Yields value fields, queries for their summaries, and the keys that all of these have: those of numbers
     where there is one, and those of states that are texts."""
+    from bucketwise.rollups.statistics import columns_of, statistics_of
+
     for name, kinds in statistics_of(policy).items():
         numeric, worded = ([it for it in kinds if it.has_texts == flag] for flag in (False, True))
         for some, holding in ((numeric, {f"{name}.count": {"$gt": 0}}), (worded, {name: {"$exists": True}})):
@@ -90,6 +88,8 @@ class _Summaries:
     def at(self, start: datetime | None, order: int = 1) -> Document | None:
         """Returns the first one that starts at this instant or later; None: the first of all, or the last
         where `order` is -1."""
+        from bucketwise.buckets.bson.cursor import SIMPLE
+
         query: Document = {"_id.series": {"$exists": True}, **self.holding}
         if start is not None:
             query["start"] = {"$gte": start}
@@ -98,6 +98,8 @@ class _Summaries:
     def since(self, first: Document | None, keys: list[str]) -> dict[int | None, list[str]]:
         """Returns these keys, which the first one lacks, by the start from which on they are told
         (milliseconds); None: the last one lacks them too."""
+        from bucketwise.rollups.summaries import documents
+
         found: dict[int | None, list[str]] = {}
         last = self.at(None, -1) if keys else None
         for key in keys:
@@ -108,6 +110,9 @@ class _Summaries:
 
     def _begin(self, lacking: Document, telling: Document, key: str) -> int:
         """Returns the start of the first one that tells a key, by halves: earlier ones don't."""
+        from bucketwise.rollups.calendar.windows import to_ms
+        from bucketwise.rollups.summaries import documents
+
         low, high = lacking["start"], telling["start"]
         while high - low > _WINDOW:
             between = self.at(low + (high - low) / 2)
@@ -120,6 +125,8 @@ class _Summaries:
 
 
 def _text(since: int | None, keys: list[str]) -> str:
+    from bucketwise.rollups.calendar.tiling import instant
+
     names = ", ".join(keys)
     if since is None:
         return f"no summary tells {names} yet: they come with windows that are rolled up from now on"
@@ -142,6 +149,12 @@ def check(call: Call, verbose: Verbose = False) -> Report:
     with exit code 1 where an error would keep a run from working or put data at risk, and with 0 where
     there are warnings at most. It writes nothing but a small object to the store, which it removes.
     """
+    from pymongo.errors import PyMongoError
+
+    from bucketwise.jobs.check.services import check_server, check_stores
+    from bucketwise.jobs.core.failures import failure_of
+    from bucketwise.jobs.core.runner import Runner
+
     policies = call.policies
     results: list[Result] = []
     with call.database() as database:
@@ -187,6 +200,15 @@ OWN_COLLECTIONS = {name: ("find", *actions) for name, actions in RUN_JOB.rights.
 
 
 def _check(turn: Turn) -> StepResult:
+    from bucketwise.archivers.classes.schedule import places_of
+    from bucketwise.jobs.check.checks import check_policy
+    from bucketwise.jobs.check.classes import billed_longer
+    from bucketwise.jobs.core import lease
+    from bucketwise.jobs.core.fit import fit_body
+    from bucketwise.jobs.core.lease import pause_findings
+    from bucketwise.jobs.core.throttle import lag_findings
+    from bucketwise.rollups.calendar.levels import levels_of
+
     context = turn.context
     checked = check_policy(
         context.database, turn.policy, OWN_COLLECTIONS, partial(_unmet, context), lambda: context.plausible
@@ -208,6 +230,9 @@ def _check(turn: Turn) -> StepResult:
 
 def _unmet(context: ArchiveContext) -> Iterator[Finding]:
     """Yields what would keep a run from going on."""
+    from bucketwise.archivers.preconditions import OF_CHECKS, problems
+    from bucketwise.archivers.stores.base import StoreError
+
     name = context.policy.name
     try:
         for it in problems(context, OF_CHECKS):
@@ -219,6 +244,8 @@ def _unmet(context: ArchiveContext) -> Iterator[Finding]:
 
 def _oldest(context: ArchiveContext) -> Iterator[Finding]:
     """Yields a finding where today's keys don't open the oldest commit."""
+    from bucketwise.archivers.context import Connections, offline_archive
+
     archive = offline_archive(Connections(context.database, context.store), context.policy)
     if archive is None or context.store is None or context.store.file_keys(context.policy.identity) is None:
         return
@@ -233,6 +260,8 @@ def _oldest(context: ArchiveContext) -> Iterator[Finding]:
 def _early(context: ArchiveContext) -> list[Finding]:
     """Returns a finding if times before 1971 are summarised, and the policy does not say from when on times
     are plausible."""
+    from bucketwise.buckets.decoding.soundness import EARLIEST
+
     policy = context.policy
     if policy.earliest is not None or context.plausible.first == as_ms(EARLIEST):
         return []
@@ -249,6 +278,8 @@ CHECK = Step("check", _check)
 
 def unfollowed(turn: Turn) -> list[Finding]:
     """Returns a finding if the policy only rolls up what another one archives."""
+    from bucketwise.rollups.calendar.levels import levels_of
+
     policy, archivers = turn.policy, turn.archivers
     if policy.archiving is not None or not archivers or not levels_of(policy):
         return []
@@ -259,6 +290,65 @@ def unfollowed(turn: Turn) -> list[Finding]:
         f"matters, let policy {name} make these summaries"
     )
     return [Finding("late-missed", policy.name, policy.collection, "warning", message)]
+
+
+#: What a check may find.
+CHECKED = (
+    PAUSED,
+    Code("server-unreachable", ("error",)),
+    Code("server-version", ("error", "ok")),
+    Code("replica-set", ("error", "warning", "ok")),
+    Code("archive-kind", ("error",)),
+    Code("sharded-id", ("warning",)),
+    Code("clock", ("error", "ok")),
+    Code("store", ("error", "warning", "ok")),
+    Code("store-absent", ("error",)),
+    Code("storage-class", ("warning", "ok")),
+    Code("lifecycle", ("error", "warning", "ok")),
+    Code("copy-unfilled", ("error", "warning")),
+    Code("copy-behind", ("error",)),
+    Code("copy-removed", ("warning",)),
+    Code("archive-not-ours", ("error",)),
+    Code("object-lock", ("error", "warning", "ok")),
+    Code("store-versioned", ("ok",)),
+    Code("lag-unreadable", ("error",)),
+    Code("late-missed", ("warning",)),
+    Code("earliest-missing", ("warning",)),
+    Code("key-wrong", ("error",)),
+    Code("lag", ("warning",)),
+    Code("policy", ("ok",)),
+    Code("statistics-since", ("ok",)),
+    Code("time-recorded", ("error",)),
+    Code("policy-renamed", ("error",)),
+    Code("summaries-lost", ("error",)),
+    Code("archive-unreadable", ("error",)),
+    Code("hold-missing", ("error",)),
+    Code("source-missing", ("error",)),
+    Code("archive-foreign", ("error",)),
+    Code("archive-incomplete", ("error",)),
+    Code("source-kind", ("error",)),
+    Code("deletes-impossible", ("warning",)),
+    Code("index-missing", ("warning",)),
+    Code("times-unsorted", ("warning",)),
+    Code("ends-unknown", ("warning",)),
+    Code("overflow-kind", ("error",)),
+    Code("overflow-missing", ("warning",)),
+    Code("ttl-conflict", ("error",)),
+    Code("value-field-empty", ("error",)),
+    Code("no-readings", ("error",)),
+    Code("summaries-larger", ("warning",)),
+    Code("slots-sparse", ("error",)),
+    Code("slots-overlap", ("error",)),
+    Code("slots-shifted", ("error",)),
+    Code("samples-unit", ("error",)),
+    Code("time-format-unlikely", ("error",)),
+    Code("zone-unlikely", ("error",)),
+    Code("days-unlikely", ("error",)),
+    Code("no-bucket-fits", ("error",)),
+    Code("target-kind", ("error",)),
+    Code("stream-unreadable", ("error", "warning")),
+    Code("privilege-missing", ("error",)),
+)
 
 
 JOB = Job(

@@ -1,4 +1,5 @@
-"""One call of the command line: what every verb is given."""
+"""One call of the command line: what every verb is given. What a call has is imported
+when it is asked for."""
 
 from __future__ import annotations
 
@@ -12,25 +13,21 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pymongo.database import Database
-
-from bucketwise.archivers.stores import open_store
-from bucketwise.archivers.stores.base import ObjectStore
-from bucketwise.buckets.fields.times import TimeRange
-from bucketwise.config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
 from bucketwise.config.errors import UsageError
-from bucketwise.config.load import load
-from bucketwise.config.policies import Policy, Settings
-from bucketwise.jobs.core import clock, connect
-from bucketwise.jobs.core.connect import Document
-from bucketwise.jobs.core.ranges import parse_range
+from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay
 
 if TYPE_CHECKING:
+    from pymongo.database import Database
+
     from bucketwise.archivers.context import Connections, Executor
     from bucketwise.archivers.format.keys import Keys
     from bucketwise.archivers.records.changes import StoreJournal
+    from bucketwise.archivers.stores.base import ObjectStore
+    from bucketwise.buckets.fields.times import TimeRange
+    from bucketwise.config.policies import Policy, Settings
+    from bucketwise.jobs.core.connect import Document
 
 
 @dataclass
@@ -62,6 +59,9 @@ class Call:
     @cached_property
     def settings(self) -> Settings:
         """Returns the settings of the policy file. Raises ConfigError."""
+        from bucketwise.config.load import load
+        from bucketwise.jobs.core import connect
+
         settings = load(self.config, self.environ, needs_policies=self.needs_policies)
         self.hosts = connect.hosts(settings.mongodb)
         return settings
@@ -79,7 +79,7 @@ class Call:
         if self.names or store is None:
             return chosen
         from bucketwise.archivers.copying.places import may_hold
-        from bucketwise.archivers.records.policies import PolicyRecords  # it brings all that is archived
+        from bucketwise.archivers.records.policies import PolicyRecords
 
         with self.database() as database:
             departed = list(PolicyRecords(database, store, self.keys).all_departed(chosen))
@@ -101,7 +101,7 @@ class Call:
         they have archived: as one that has their `id`, or as they were last."""
         if not names or not self.reads_departed:
             return {}
-        from bucketwise.archivers.records.policies import PolicyRecords  # it brings all that is archived
+        from bucketwise.archivers.records.policies import PolicyRecords
 
         found = {it.identity: it for it in policies if it.identity in names}
         with self.database() as database:
@@ -111,6 +111,8 @@ class Call:
 
     def ranges(self, since: str | None, until: str | None) -> Callable[[Policy], TimeRange]:
         """Returns what tells each policy's range between --since and --until. Raises UsageError."""
+        from bucketwise.jobs.core.ranges import parse_range
+
         return parse_range(since, until).of(self.policies, self.now)
 
     @cached_property
@@ -119,6 +121,8 @@ class Call:
         settings = self.settings.store
         if settings is None:
             return None
+        from bucketwise.archivers.stores import open_store
+
         store = open_store(settings, self._journal if settings.copies else None)
         store.find_keys()  # before the first policy begins
         return store
@@ -155,6 +159,7 @@ class Call:
     def open_executor(self) -> Callable[[Connections], AbstractContextManager[Executor]]:
         """Returns what executes tasks: as the options --workers and --executor say, else the settings. Raises
         UsageError."""
+        from bucketwise.config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
         from bucketwise.jobs.core.workers import check_client, executor_for
 
         work, count, executor = self.settings.work, self.workers, self.executor
@@ -173,6 +178,8 @@ class Call:
     @contextmanager
     def database(self) -> Iterator[Database[Document]]:
         """Yields the configured database, connected while the context lasts."""
+        from bucketwise.jobs.core import connect
+
         with connect.connect(self.settings.mongodb) as client:
             database = client[self.settings.mongodb.database]
             if self.settings.store is not None and self.settings.store.copies:

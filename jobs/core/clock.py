@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Any
-
-from pymongo.database import Database
+from typing import TYPE_CHECKING, Any
 
 from bucketwise.buckets.fields.times import MAX_SKEW
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import read_instant
+
+if TYPE_CHECKING:
+    from pymongo.database import Database
 
 #: No run is thought to take place before.
 _FIRST_YEAR = 300

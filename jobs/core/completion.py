@@ -7,12 +7,14 @@ from pathlib import Path
 
 import typer
 
+from bucketwise.config import DEFAULT_PATH, PATH_VARIABLE
+
 #: A shell waits so long for MongoDB.
 _PATIENCE_MS = 1000
 
 
 def _config(ctx: typer.Context) -> Path:
-    return Path(ctx.params.get("config") or os.environ.get("BUCKETWISE_CONFIG") or "bucketwise.toml")
+    return Path(ctx.params.get("config") or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH)
 
 
 def policy_names(ctx: typer.Context, incomplete: str) -> list[str]:

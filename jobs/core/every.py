@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from bucketwise.config.errors import UsageError
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import parse_duration
-from bucketwise.rollups.filling import Fill
 
 Every = Annotated[
     str | None,
@@ -20,7 +19,7 @@ Every = Annotated[
 
 
 Filled = Annotated[
-    Fill | None,
+    Literal["previous", "linear", "null"] | None,
     typer.Option("--fill", help="What steps without readings show: the value before, one between, or null."),
 ]
 

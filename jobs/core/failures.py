@@ -72,19 +72,6 @@ class Failure(NamedTuple):
     message: str
 
 
-#: What the ledger, the metrics and people call an exit code.
-OUTCOMES = {
-    0: "done",
-    1: "failed",
-    2: "refused",
-    3: "left something",
-    4: "not kept",
-    5: "halted",
-    11: "held elsewhere",
-    130: "interrupted",
-}
-
-
 def failure_of(error: BaseException, hosts: str = "") -> Failure:
     """Returns what to print of `error`. `hosts`: where MongoDB is, for errors that don't say so."""
     if os.environ.get(DEBUG_VARIABLE) == "1":

@@ -36,6 +36,9 @@ class Code:
     remedy: str = ""
 
 
+PAUSED = Code("paused", ("warning",), "Once the reason is gone: `bucketwise resume`.")
+
+
 @dataclass(frozen=True)
 class Job:
     """One job. `verb`: the function of the command line; its name is that of the command, its docstring the

@@ -21,7 +21,6 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from bucketwise.config.errors import LeaseHeldError, LeaseLostError, PausedError
 from bucketwise.jobs.core import clock, machine
-from bucketwise.jobs.core.job import Code
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.turn import Finding, Turn
 from bucketwise.rollups.context import Guard, majority
@@ -258,9 +257,6 @@ def touching(database: Database[Document], policy: str) -> Guard:
         leases.update_one({"_id": policy}, {"$inc": {"guards": 1}}, session=session)
 
     return touch
-
-
-PAUSED = Code("paused", ("warning",), "Once the reason is gone: `bucketwise resume`.")
 
 
 def pauses(turn: Turn) -> Document:

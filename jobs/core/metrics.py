@@ -18,10 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bucketwise.config.errors import InterruptedRun
 from bucketwise.jobs.core import clock
-from bucketwise.jobs.core.failures import OUTCOMES
 from bucketwise.jobs.core.gauges import GAUGES
 from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED
-from bucketwise.jobs.output.report import Measures, Result
+from bucketwise.jobs.output.report import OUTCOMES, Measures, Result
 
 _PREFIX = "bucketwise_"
 

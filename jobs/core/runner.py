@@ -17,10 +17,10 @@ from pymongo.errors import PyMongoError
 from bucketwise.archivers.context import ArchiveContext, ArchiveState, Connections, Executor, LocalExecutor
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.markers import Topology
-from bucketwise.archivers.preconditions import require
+from bucketwise.archivers.preconditions import LISTS, require
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import ObjectStore
-from bucketwise.buckets.fields.times import EVER, TimeRange, later
+from bucketwise.buckets.fields.times import later
 from bucketwise.buckets.phases import profiled
 from bucketwise.config.cron import missed_since
 from bucketwise.config.errors import InterruptedRun, PausedError, WindowOverError
@@ -28,7 +28,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.config.tables import USUAL_MEMORY
 from bucketwise.jobs.core import clock, machine
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.failures import OUTCOMES, Failure, failure_of
+from bucketwise.jobs.core.failures import Failure, failure_of
 from bucketwise.jobs.core.from_copies import take_reads_from_copies
 from bucketwise.jobs.core.gauges import gauges
 from bucketwise.jobs.core.lease import Lease
@@ -36,15 +36,20 @@ from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED, Ledger, Run
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.core.throttle import Members, Throttler
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Document, Follower, Step, Turn, profile_body
+from bucketwise.jobs.core.turn import (
+    LEFT_SOMETHING,
+    USUAL,
+    Document,
+    Follower,
+    RunOptions,
+    Step,
+    Turn,
+    profile_body,
+)
 from bucketwise.jobs.output.progress import ProgressDisplay
-from bucketwise.jobs.output.report import Result, worst_exit_code
+from bucketwise.jobs.output.report import OUTCOMES, Result, worst_exit_code
 from bucketwise.rollups.changes.drain import SharedChanges
 from bucketwise.rollups.context import dry_run_guard, no_limit, no_listener
-
-#: Opens the executor for one policy's turn.
-OpenExecutor = Callable[[Connections], AbstractContextManager[Executor]]
-
 
 _FRESH_S = 60  # after which a shared read of the changes of several policies is continued
 
@@ -58,27 +63,6 @@ _PATIENCE_S = 5  # that what only looks waits for the ledger
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 
 
-def _ever(_policy: Policy) -> TimeRange:
-    return EVER
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The options of a run, whatever its steps. `within`: the range of each policy. `dry_run`: it
-    changes nothing, and takes no lease. `allow_large`: it may delete more than `max_delete` says.
-    `followers`: what follows all steps. `noted`: returns what the ledger keeps of the body of a dry run,
-    where it may be written; None: nothing of it. `is_profiled`: it tells how long each phase of its work
-    takes."""
-
-    within: Callable[[Policy], TimeRange] = _ever
-    dry_run: bool = False
-    open_executor: OpenExecutor | None = None
-    allow_large: bool = False
-    followers: Sequence[Follower] = ()
-    noted: Callable[[Document], Document] | None = None
-    is_profiled: bool = False
-
-
 @dataclass
 class Runner:
     """Runs `steps` for policies. With one step its body is the policy's; with more each goes by its name."""
@@ -90,7 +74,7 @@ class Runner:
     now: datetime
     stop: Stop
     progress: ProgressDisplay
-    options: RunOptions = RunOptions()
+    options: RunOptions = USUAL
     is_pausable: bool = True  # not while the policy is paused, or its window closed
     is_now_given: bool = False  # by a person, who may mean another instant than the present
     hosts: str = ""
@@ -114,7 +98,7 @@ class Runner:
         call: Call,
         database: Database[Document],
         steps: Sequence[Step],
-        options: RunOptions = RunOptions(),
+        options: RunOptions = USUAL,
     ) -> Runner:
         """Returns a runner for what the command line asks for."""
         return cls(
@@ -300,7 +284,8 @@ class Runner:
     def _do_steps(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
-            require(turn.context, step.preconditions)
+            if step.preconditions is not None:
+                require(turn.context, LISTS[step.preconditions])
             body: Document | None = None
             try:
                 with self.progress.step(step.name, turn.policy.name), result.measures.timed(step.name):
@@ -392,15 +377,3 @@ class Runner:
             result.paused = error.paused
         result.exit_code = worst_exit_code([result.exit_code, failure.exit_code])
         result.error = result.error or failure.message
-
-
-def perform(
-    call: Call,
-    steps: Sequence[Step],
-    options: RunOptions = RunOptions(),
-    policies: Sequence[Policy] | None = None,
-) -> list[Result]:
-    """Runs the steps of a verb for these policies, or those that the command line names."""
-    chosen = call.policies if policies is None else policies
-    with call.database() as database:
-        return Runner.of(call, database, steps, options).run_all(chosen)

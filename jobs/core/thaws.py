@@ -7,18 +7,20 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from time import sleep
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bucketwise.archivers.classes.thawing import ThawOptions, ThawReport, thaw
-from bucketwise.archivers.context import ArchiveContext
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import parse_duration
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.turn import pick
-from bucketwise.rollups.context import Check, no_progress
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.classes.thawing import ThawOptions, ThawReport
+    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.rollups.context import Check
 
 #: Seconds between two looks at what S3 has thawed: at first, and at most. Each is twice the one before.
 _DELAYS = 1.0, 900.0
@@ -91,6 +93,9 @@ def thaw_and_wait(
     """Asks for cold parts until all that is meant can be read, at intervals that widen: what S3 gives no more
     by then is asked for anew. `tell`: takes what it waits for; None once it goes on. Raises BucketwiseError
     where that takes longer than `longest`, and what `thaw` raises."""
+    from bucketwise.archivers.classes.thawing import thaw
+    from bucketwise.rollups.context import no_progress
+
     begun, (delay, most) = clock.steady(), _DELAYS
     first = report = thaw(context, options)
     asked, quiet = first.asked, replace(context, progress=no_progress)

@@ -1,33 +1,33 @@
-"""One policy's turn in a run, and the steps that it goes through."""
+"""One policy's turn in a run, the steps that it goes through, and how a verb has them done. Each command
+imports this module: what it takes to work is imported once there is work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pymongo.database import Database
-
-from bucketwise.archivers.context import ArchiveContext, DeleteLimit
-from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.preconditions import Precondition
-from bucketwise.archivers.records.policies import PolicyRecord
-from bucketwise.buckets.columns import Quarantined
-from bucketwise.buckets.fields.selectors import id_as_json
-from bucketwise.buckets.fields.times import FIRST_MS, TimeRange
-from bucketwise.buckets.phases import Phase
-from bucketwise.config.policies import Policy
+from bucketwise.buckets.fields.times import EVER, FIRST_MS, TimeRange
 from bucketwise.jobs.core import clock
-from bucketwise.jobs.core.job import Severity
-from bucketwise.rollups.calendar.due import over_before
-from bucketwise.rollups.calendar.levels import levels_of
-from bucketwise.rollups.changes.drain import SharedChanges
-from bucketwise.rollups.context import SummaryListener
-from bucketwise.rollups.holds import Hold
-from bucketwise.rollups.progress import rolled_up_through
-from bucketwise.rollups.rolling.expiry import ExpiryLimit
+
+if TYPE_CHECKING:
+    from pymongo.database import Database
+
+    from bucketwise.archivers.context import ArchiveContext, Connections, DeleteLimit, Executor
+    from bucketwise.archivers.format.keys import Keys
+    from bucketwise.archivers.preconditions import Needs
+    from bucketwise.buckets.columns import Quarantined
+    from bucketwise.buckets.phases import Phase
+    from bucketwise.config.policies import Policy
+    from bucketwise.jobs.core.call import Call
+    from bucketwise.jobs.core.job import Severity
+    from bucketwise.jobs.output.report import Result
+    from bucketwise.rollups.changes.drain import SharedChanges
+    from bucketwise.rollups.context import SummaryListener
+    from bucketwise.rollups.holds import Hold
+    from bucketwise.rollups.rolling.expiry import ExpiryLimit
 
 Body = dict[str, Any]
 
@@ -116,7 +116,7 @@ class Step:
     done_so_far: Callable[[Turn], Document | None] = _untold
     by_present: bool = False
     follows_changes: bool = False
-    preconditions: Sequence[Precondition] = ()
+    preconditions: Needs | None = None
     weight: float = 1.0
 
 
@@ -133,6 +133,44 @@ class Follower:
     always: bool = False
 
 
+def _ever(_policy: Policy) -> TimeRange:
+    return EVER
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of a run, whatever its steps. `within`: the range of each policy. `dry_run`: it
+    changes nothing, and takes no lease. `allow_large`: it may delete more than `max_delete` says.
+    `followers`: what follows all steps. `noted`: returns what the ledger keeps of the body of a dry run,
+    where it may be written; None: nothing of it. `is_profiled`: it tells how long each phase of its work
+    takes. `open_executor`: opens that of one policy's turn; None: in this process."""
+
+    within: Callable[[Policy], TimeRange] = _ever
+    dry_run: bool = False
+    open_executor: Callable[[Connections], AbstractContextManager[Executor]] | None = None
+    allow_large: bool = False
+    followers: Sequence[Follower] = ()
+    noted: Callable[[Document], Document] | None = None
+    is_profiled: bool = False
+
+
+USUAL = RunOptions()
+
+
+def perform(
+    call: Call,
+    steps: Sequence[Step],
+    options: RunOptions = USUAL,
+    policies: Sequence[Policy] | None = None,
+) -> list[Result]:
+    """Runs the steps of a verb for these policies, or those that the command line names."""
+    from bucketwise.jobs.core.runner import Runner
+
+    chosen = call.policies if policies is None else policies
+    with call.database() as database:
+        return Runner.of(call, database, steps, options).run_all(chosen)
+
+
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
 
 
@@ -145,6 +183,8 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
     context = turn.context
     if turn.dry_run:
         return
+    from bucketwise.archivers.kinds import archive_of
+
     archive_of(replace(context, keys=keys or context.keys)).recover()
     if context.store is not None:
         # By the clock that is behind: a write under way on another machine must not pass for an old one.
@@ -154,6 +194,8 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
 
 def note_policy(turn: Turn) -> None:
     """Records what the policy says, where that has changed since the last run."""
+    from bucketwise.archivers.records.policies import PolicyRecord
+
     state, said = turn.context.state, PolicyRecord.of(turn.policy)
     if not turn.dry_run and state.record != said:
         has_deleted = state.record is not None and state.record.has_deleted
@@ -167,6 +209,10 @@ def archivable_through(turn: Turn) -> int | None:
 
 
 def _through_of(turn: Turn, policy: Policy) -> int | None:
+    from bucketwise.rollups.calendar.due import over_before
+    from bucketwise.rollups.calendar.levels import levels_of
+    from bucketwise.rollups.progress import rolled_up_through
+
     if not levels_of(policy):
         return None
     if turn.dry_run and "rollup" in turn.steps and policy is turn.policy:
@@ -179,6 +225,8 @@ def _through_of(turn: Turn, policy: Policy) -> int | None:
 
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
     """Returns quarantined buckets as JSON: the total, and those found with their reasons."""
+    from bucketwise.buckets.fields.selectors import id_as_json
+
     named = [{"id": id_as_json(it.id), **pick(it, "field", "reason")} for it in found]
     return {"quarantined": total, "quarantine": named}
 

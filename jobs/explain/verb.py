@@ -4,40 +4,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import bson
 import typer
-from bson import json_util
-from bson.binary import UuidRepresentation
-from bson.errors import BSONError
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.kinds.evidence import Event
-from bucketwise.archivers.preconditions import OF_READERS
-from bucketwise.buckets.fields.selectors import EXTENDED_JSON, extended_json, id_as_json
 from bucketwise.buckets.fields.times import as_date, as_ms
 from bucketwise.config.errors import UsageError
-from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_instant
 from bucketwise.jobs.core.job import Job, Series, parse_series
-from bucketwise.jobs.core.ledger import Ledger
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn, archivable_through, hold_body, pick
-from bucketwise.jobs.explain.buckets import ExplainedBucket, ExplainQuery, ExplainResult, explained_buckets
+from bucketwise.jobs.core.turn import (
+    RunOptions,
+    Step,
+    StepResult,
+    Turn,
+    archivable_through,
+    hold_body,
+    perform,
+    pick,
+)
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
 
+if TYPE_CHECKING:
+    from bucketwise.archivers.kinds.evidence import Event
+    from bucketwise.config.policies import Policy
+    from bucketwise.jobs.explain.buckets import ExplainedBucket, ExplainQuery, ExplainResult
+
 Body = dict[str, Any]
-
-
-#: A UUID stays binary: Python's type needs settings to encode.
-_AS_GIVEN = EXTENDED_JSON.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 
 
 Id = Annotated[
@@ -65,6 +63,8 @@ def explain(call: Call, *, identity: Id = None, at: At = None, series: Series = 
 
 
 def _question(identity: str | None, at: str | None, series: list[str] | None) -> ExplainQuery:
+    from bucketwise.jobs.explain.buckets import ExplainQuery
+
     selector = parse_series(series)
     if identity is None and at is None:
         raise UsageError("explain needs --id JSON or --at INSTANT: say which bucket, or which instant")
@@ -80,8 +80,17 @@ def _question(identity: str | None, at: str | None, series: list[str] | None) ->
 
 def parse_id(text: str) -> Any:
     """Returns the `_id` that extended JSON names. Raises UsageError."""
+    import bson
+    from bson import json_util
+    from bson.binary import UuidRepresentation
+    from bson.errors import BSONError
+
+    from bucketwise.buckets.fields.selectors import EXTENDED_JSON
+
+    # A UUID stays binary: Python's type needs settings to encode.
+    options = EXTENDED_JSON.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
     try:
-        found = json_util.loads(text, json_options=_AS_GIVEN)
+        found = json_util.loads(text, json_options=options)
         bson.encode({"_id": found})
     except (ValueError, TypeError, KeyError, BSONError, OverflowError, RecursionError) as error:
         raise UsageError(
@@ -97,6 +106,9 @@ Runs = Mapping[int, tuple[str | None, str | None]]
 
 def explain_step(question: ExplainQuery) -> Step:
     """Returns the step that tells what happens to a bucket, or to those of an instant."""
+    from bucketwise.archivers.kinds import archive_of
+    from bucketwise.jobs.core.ledger import Ledger
+    from bucketwise.jobs.explain.buckets import explained_buckets
 
     def do(turn: Turn) -> StepResult:
         archived = archive_of(turn.context).evidence
@@ -105,7 +117,7 @@ def explain_step(question: ExplainQuery) -> Step:
         runs = Ledger(turn.context.database).runs_under(turn.policy.identity, fences)
         return StepResult(_answer_body(answer, turn.policy, runs))
 
-    return Step("explain", do, preconditions=OF_READERS)
+    return Step("explain", do, preconditions="reading")
 
 
 def _answer_body(answer: ExplainResult, policy: Policy, runs: Runs) -> Body:
@@ -128,6 +140,8 @@ def _answer_body(answer: ExplainResult, policy: Policy, runs: Runs) -> Body:
 
 
 def _bucket_body(it: ExplainedBucket, policy: Policy, runs: Runs) -> Body:
+    from bucketwise.buckets.fields.selectors import id_as_json
+
     series = None if it.series is None else dict(zip(policy.series_names, it.series, strict=True))
     return {
         "id": id_as_json(it.id),
@@ -176,6 +190,8 @@ def explain_lines(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def _lines(policy: str, body: Body) -> Iterator[str]:
+    from bucketwise.buckets.fields.selectors import extended_json
+
     if not body["buckets"]:
         yield f"{policy}: no bucket is known there: {body['state']}"
     if searched := body["searched"]:

@@ -12,7 +12,6 @@ from pymongo.errors import PyMongoError
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.evidence import Evidence
-from bucketwise.archivers.preconditions import has_store, is_known, is_ours
 from bucketwise.archivers.records.holds import HoldFiles, HoldWriter, lost
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.writes import holds_any
@@ -27,9 +26,6 @@ from bucketwise.rollups.holds import Hold, Holds
 
 Body = dict[str, Any]
 
-#: A hold is not told to the store of somebody else.
-OF_HOLDERS = (has_store, is_ours)
-
 
 def place_step(hold: Hold) -> Step:
     """Returns the step that places a hold."""
@@ -38,7 +34,7 @@ def place_step(hold: Hold) -> Step:
         placed = _holding(turn).place(hold)
         return StepResult({"placed": placed, **_list(turn)})
 
-    return Step("hold", do, by_present=True, preconditions=[is_known])
+    return Step("hold", do, by_present=True, preconditions="knowing")
 
 
 def covers_step(hold: Hold) -> Step:
@@ -58,7 +54,7 @@ def release_step(name: str, by: str, reason: str | None = None) -> Step:
         released = _holding(turn).release(name, by, reason)
         return StepResult({"released": released, **_list(turn)})
 
-    return Step("hold", do, by_present=True, preconditions=OF_HOLDERS)
+    return Step("hold", do, by_present=True, preconditions="holding")
 
 
 def _listed(turn: Turn) -> StepResult:

@@ -6,33 +6,29 @@ import os
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from pymongo.database import Database
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
-from bucketwise.buckets.fields.selectors import check_selector
 from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.connect import Document
 from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
-from bucketwise.jobs.core.lease import COLLECTION as LEASES
-from bucketwise.jobs.core.machine import this_user
-from bucketwise.jobs.core.ranges import parse_range
-from bucketwise.jobs.core.runner import Runner, RunOptions
-from bucketwise.jobs.hold.holds import LIST, covers_step, place_step, policies_with_hold, release_step
+from bucketwise.jobs.core.turn import RunOptions
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
-from bucketwise.rollups.holds import COLLECTION as HOLDS
-from bucketwise.rollups.holds import Hold
+
+if TYPE_CHECKING:
+    from pymongo.database import Database
+
+    from bucketwise.jobs.core.connect import Document
+    from bucketwise.rollups.holds import Hold
 
 #: Bytes of a salt.
 _SALT = 32
@@ -84,6 +80,12 @@ def hold(
     a compaction has merged stays. Buckets still move to the archive, with a verified copy, unless --freeze
     is given. Placing a hold waits for no run.
     """
+    from bucketwise.buckets.fields.selectors import check_selector
+    from bucketwise.jobs.core.machine import this_user
+    from bucketwise.jobs.core.ranges import parse_range
+    from bucketwise.jobs.core.runner import Runner
+    from bucketwise.jobs.hold.holds import LIST, place_step, policies_with_hold, release_step
+
     asked, selector = parse_range(since, until), parse_series(series)
     _check_options(action, add=bool(selector or since or until or freeze or allow_empty), reason=reason)
     policies, placed = call.policies, None
@@ -94,16 +96,8 @@ def hold(
     elif action == "add":
         for policy in policies:
             check_selector(policy, selector)
-        placed = Hold(
-            name=_checked(action, name),
-            series=selector,
-            within=_in_ms(asked.exact("hold add", policies)),
-            reason=_require_reason(reason),
-            placed_at=_at(call.now),
-            by=this_user(),
-            freeze=freeze,
-            salt=os.urandom(_SALT),
-        )
+        named, within = _checked(action, name), asked.exact("hold add", policies)
+        placed = _new(call.now, named, selector, within, _require_reason(reason), freeze=freeze)
         step = place_step(placed)
     else:
         step = release_step(_checked(action, name), this_user(), (reason or "").strip() or None)
@@ -118,6 +112,15 @@ def hold(
     return Report(call.command, call.now, results, tables, is_answer=action == "list")
 
 
+def _new(
+    now: datetime, name: str, series: dict[str, str], within: TimeRange, reason: str, *, freeze: bool
+) -> Hold:
+    from bucketwise.jobs.core.machine import this_user
+    from bucketwise.rollups.holds import Hold
+
+    return Hold(name, series, _in_ms(within), reason, _at(now), this_user(), freeze, os.urandom(_SALT))
+
+
 def _check_options(action: Action, *, add: bool, reason: str | None) -> None:
     """`add`: an option was given that only a new hold has."""
     if action != "add" and add:
@@ -129,6 +132,9 @@ def _check_options(action: Action, *, add: bool, reason: str | None) -> None:
 
 def _check_covers(call: Call, database: Database[Document], hold: Hold) -> None:
     """Raises UsageError where nothing is there that the hold would cover, on any of the policies."""
+    from bucketwise.jobs.core.runner import Runner
+    from bucketwise.jobs.hold.holds import covers_step
+
     told = Runner.of(call, database, [covers_step(hold)], RunOptions(dry_run=True)).run_all(call.policies)
     if any(it.error or it.body["covers"] for it in told):
         return
@@ -195,7 +201,11 @@ def holds_closing(results: Sequence[Result], done: str) -> list[Text]:
 JOB = Job(
     hold,
     body=keeping.Holds,
-    rights={HOLDS: ("insert", "remove"), LEASES: ("insert", "update"), RECEIPTS: ("insert", "update")},
+    rights={
+        "bucketwise_holds": ("insert", "remove"),
+        "bucketwise_lease": ("insert", "update"),
+        "bucketwise_receipts": ("insert", "update"),
+    },
     examples=(
         "bucketwise hold add case-17 -p ticks --series symbol=MDB --since 2018-06-01 --until 2018-07-01 "
         '--reason "Litigation 17/2018"',

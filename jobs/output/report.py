@@ -10,14 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bson import json_util
-from bson.code import Code
-
-from bucketwise.buckets.fields.selectors import EXTENDED_JSON
 from bucketwise.config.errors import hide_secrets
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.failures import OUTCOMES
 from bucketwise.jobs.output.text import first_of
 
 if TYPE_CHECKING:
@@ -28,6 +23,18 @@ SCHEMA = 1
 #: From what a person must look at first to what is fine. A failure goes before a lease held elsewhere: a
 #: caller may take 11 for harmless, and must not miss the failure of another policy.
 PRECEDENCE = (5, 130, 1, 2, 11, 4, 3, 0)
+
+#: What the ledger, the metrics and people call an exit code.
+OUTCOMES = {
+    0: "done",
+    1: "failed",
+    2: "refused",
+    3: "left something",
+    4: "not kept",
+    5: "halted",
+    11: "held elsewhere",
+    130: "interrupted",
+}
 
 
 def worst_exit_code(codes: Iterable[int]) -> int:
@@ -190,8 +197,15 @@ def _plain(value: Any) -> Any:
         return iso(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, str) and not isinstance(value, Code):
+    if type(value) is str:
         return hide_secrets(value)
     if value is None or type(value) in (bool, int, float):
         return value
+    from bson import json_util
+    from bson.code import Code
+
+    from bucketwise.buckets.fields.selectors import EXTENDED_JSON
+
+    if isinstance(value, str) and not isinstance(value, Code):
+        return hide_secrets(value)
     return json.loads(json_util.dumps(value, json_options=EXTENDED_JSON))

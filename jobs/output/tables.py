@@ -9,7 +9,6 @@ from typing import Any, TextIO
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.jobs.core import logs
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job
@@ -190,7 +189,7 @@ def leftover_lines(results: Sequence[Result]) -> list[RenderableType]:
         lines += [Attention(f"{result.policy}: {it:,} {_OUTDATED}") for it in outdated]
         gone = [count for body in bodies if (count := body.get("gone"))]
         lines += [Attention(f"{result.policy}: {it:,} {_GONE}") for it in gone]
-        found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
+        found = {_id_text(it): it for body in bodies for it in body.get("quarantine", [])}
         told, count = _by_reason(found)
         lines += [Attention(f"{result.policy}: {it}") for it in told]
         more = max(body.get("quarantined", 0) for body in bodies) - count
@@ -227,11 +226,17 @@ def _series(it: Body) -> str:
     return printable(" ".join(f"{name}={value}" for name, value in it["series"].items()) or "all")
 
 
+def _id_text(quarantined: Body) -> str:
+    from bucketwise.buckets.fields.selectors import extended_json  # it brings BSON
+
+    return extended_json(quarantined["id"])
+
+
 def report_quarantined(results: Sequence[Result]) -> None:
     """Reports quarantined buckets on stderr, since stdout has the readings."""
     for body in (result.body for result in results if result.body.get("quarantined")):
         for it in body["quarantine"][:_MOST_QUARANTINED]:
-            bucket = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")
+            bucket = printable(f"_id {_id_text(it)}, {it['field']}: {it['reason']}")
             logs.complain(f"quarantined, and left out: {bucket}", "")
         more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
         if more > 0:

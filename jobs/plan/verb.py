@@ -7,40 +7,40 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.context import ArchiveContext, ArchiveState, DeleteLimit
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.preconditions import PRECONDITIONS, RollupImpact, dropped, require, rollup_impact
 from bucketwise.buckets.fields.times import as_date, later
 from bucketwise.config.errors import BucketwiseError, UsageError
-from bucketwise.config.load import load
-from bucketwise.config.models import LAYOUT_KEYS
-from bucketwise.config.policies import Policy, Settings
 from bucketwise.config.times import format_duration, parse_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.connect import hosts
-from bucketwise.jobs.core.fit import check_fit, require_fit
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import closing, in_future, plan_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import printable
-from bucketwise.jobs.plan.estimate import ESTIMATE
-from bucketwise.jobs.plan.outcomes import PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
 from bucketwise.jobs.run.verb import run_tables, steps_of
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.archivers.preconditions import RollupImpact
+    from bucketwise.config.policies import Policy, Settings
+    from bucketwise.jobs.plan.outcomes import PolicyRule, RuleOutcome
 
 Body = dict[str, Any]
 
-_SOURCE = (*sorted(LAYOUT_KEYS), "collection")
+
+def _source_keys() -> tuple[str, ...]:
+    """Returns the keys that say where buckets lie, and how readings lie in them."""
+    from bucketwise.config.models import LAYOUT_KEYS
+
+    return (*sorted(LAYOUT_KEYS), "collection")
 
 
 def irreversible(policy: str, body: Body) -> list[str]:
@@ -53,7 +53,7 @@ def irreversible(policy: str, body: Body) -> list[str]:
 
 def _deleted(body: Body) -> Iterator[str]:
     if when := _when(body, "deleted"):
-        keys = _keys(body, "archive", "rules", *_SOURCE)
+        keys = _keys(body, "archive", "rules", *_source_keys())
         yield f"{keys}: more buckets are deleted, {when}: only a restore brings them back"
 
 
@@ -89,7 +89,7 @@ def _of_summaries(body: Body) -> Iterator[str]:
     for level, count in anew.get("lost", {}).items():
         if count:
             since = f"before {iso(anew['first'])}" if anew["first"] else "of all time"
-            keys = _keys(body, "rollup", *_SOURCE)
+            keys = _keys(body, "rollup", *_source_keys())
             yield (
                 f"{keys}: {count:,} {level} summaries {since} are of readings that are neither live nor "
                 "archived: they can't be rolled up again"
@@ -98,7 +98,8 @@ def _of_summaries(body: Body) -> Iterator[str]:
 
 def _broken(body: Body) -> Iterator[str]:
     if (more := body["in_90_days"]["difference"]["quarantined"]) > 0 and body["only_in"] is None:
-        yield f"{_keys(body, *_SOURCE)}: {more:,} more buckets break their model: they are left out and stay"
+        keys = _keys(body, *_source_keys())
+        yield f"{keys}: {more:,} more buckets break their model: they are left out and stay"
 
 
 def _when(body: Body, *path: str) -> str:
@@ -161,6 +162,8 @@ def check_comparable(today: Settings, other: Settings) -> None:
 
 def _places(settings: Settings) -> dict[str, str | None]:
     """Returns where the data is, by key. Of the URI its hosts, without user and password."""
+    from bucketwise.jobs.core.connect import hosts
+
     mongodb, store = settings.mongodb, settings.store
     places: dict[str, str | None] = {"mongodb.uri": hosts(mongodb), "mongodb.database": mongodb.database}
     return places | ({"store.url": store.url, "store.endpoint_url": store.endpoint_url} if store else {})
@@ -188,11 +191,17 @@ class _Side:
 
 
 def _rule(context: ArchiveContext, readers: Sequence[Policy], by: timedelta, stops: list[str]) -> PolicyRule:
+    from bucketwise.jobs.plan.outcomes import PolicyRule, rule
+
     then = replace(context, now=later(context.now, by))
     return PolicyRule.none(then) if stops else rule(then, readers, context.now)
 
 
 def _stops(turn: Turn) -> list[str]:
+    from bucketwise.archivers.context import ArchiveState
+    from bucketwise.archivers.preconditions import PRECONDITIONS, require
+    from bucketwise.jobs.core.fit import check_fit, require_fit
+
     context = turn.context
     try:
         require(replace(context, state=ArchiveState()), PRECONDITIONS)
@@ -205,6 +214,9 @@ def _stops(turn: Turn) -> list[str]:
 
 def against_step(today: Settings, other: Settings) -> Step:
     """Returns the step that compares what a policy does by two files."""
+    from bucketwise.archivers.kinds import archive_of
+    from bucketwise.archivers.preconditions import dropped, rollup_impact
+    from bucketwise.jobs.plan.outcomes import outcomes
 
     def do(turn: Turn) -> StepResult:
         sides = [_Side.of(it, turn) for it in (today, other)]
@@ -232,6 +244,8 @@ def against_step(today: Settings, other: Settings) -> Step:
 
 def _all_stops(side: _Side | None, found: Sequence[RuleOutcome]) -> list[str]:
     """Returns what stops a run, with the limit on deletes, which a run may be allowed to exceed."""
+    from bucketwise.archivers.context import DeleteLimit
+
     if side is None or side.policy.archive is None:
         return []
     written, present = side.policy.archive.max_delete, found[0]
@@ -249,6 +263,8 @@ def _compared(sides: Sequence[_Side | None], by_side: Sequence[Sequence[RuleOutc
 
 
 def _outcome_body(side: _Side, outcome: RuleOutcome, place: int) -> Body:
+    from bucketwise.jobs.plan.outcomes import expired_summaries
+
     archived = outcome.archived
     return {
         "archived": archived.buckets,
@@ -380,6 +396,8 @@ def plan(call: Call, *, against: Against = None) -> Report:
     And why what stays stays. With --against: what a changed policy file would archive, delete and keep,
     compared with this one. Changes nothing.
     """
+    from bucketwise.jobs.plan.estimate import ESTIMATE
+
     if against is not None:
         if call.workers is not None or call.executor is not None:
             raise UsageError("--against: it takes neither --workers nor --executor")
@@ -400,6 +418,8 @@ def plan_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def _compare(call: Call, path: Path) -> Report:
+    from bucketwise.config.load import load
+
     if not path.exists():
         raise UsageError(f"--against {path}: there is no such file")
     today, other = call.settings, load(path, call.environ)

@@ -5,29 +5,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from pymongo.database import Database
 from rich.console import RenderableType
 
-from bucketwise.archivers.erasing.kind import Remaining
-from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.config.errors import UsageError
-from bucketwise.config.policies import Policy, Settings
-from bucketwise.config.tables import Redis
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Code, Job
-from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
-from bucketwise.jobs.publish.newest import ChangedSummaries, PublishStates
-from bucketwise.jobs.publish.publisher import Link, LinkError, Publisher, PublishError, shown
-from bucketwise.rollups.context import SummaryListener, no_listener
+
+if TYPE_CHECKING:
+    from pymongo.database import Database
+
+    from bucketwise.archivers.erasing.kind import Remaining
+    from bucketwise.buckets.fields.selectors import Selector
+    from bucketwise.config.policies import Policy, Settings
+    from bucketwise.config.tables import Redis
+    from bucketwise.jobs.publish.newest import ChangedSummaries
+    from bucketwise.jobs.publish.publisher import LinkError, Publisher
+    from bucketwise.rollups.context import SummaryListener
 
 Body = dict[str, Any]
 T = TypeVar("T")
@@ -73,6 +75,8 @@ class Publishing:
 
     def follower(self) -> Follower:
         """Returns the follower that publishes the summaries which a run's steps have changed."""
+        from bucketwise.jobs.publish.newest import ChangedSummaries
+        from bucketwise.rollups.context import no_listener
 
         def listen(database: Database[Body], policy: Policy) -> SummaryListener:
             return no_listener if self.redis_of(policy) is None else ChangedSummaries(database, policy)
@@ -99,6 +103,9 @@ class Publishing:
 
     def forget(self, turn: Turn, selector: Selector) -> list[Remaining]:
         """Removes an erased series. Returns what remains, if Redis can't be reached."""
+        from bucketwise.archivers.erasing.kind import Remaining
+        from bucketwise.jobs.publish.publisher import PublishError
+
         redis = self.redis_of(turn.policy)
         if redis is None:
             return remaining_in_redis(turn)
@@ -113,6 +120,8 @@ class Publishing:
 
     def findings(self, turn: Turn) -> list[Finding]:
         """Returns a finding if Redis is not up to date."""
+        from bucketwise.jobs.publish.publisher import PublishError
+
         redis = self.redis_of(turn.policy)
         if redis is None:
             return []
@@ -126,6 +135,8 @@ class Publishing:
         return [Finding("publish-behind", name, _place(redis, turn.policy.identity), "warning", message)]
 
     def _with_publisher(self, turn: Turn, act: Callable[[Publisher], T], patience: float | None = None) -> T:
+        from bucketwise.jobs.publish.publisher import Link, LinkError, Publisher
+
         redis = self.redis_of(turn.policy)
         assert redis is not None
         if patience is not None and self._failed and clock.steady() - self._failed[0] < _MEMORY:
@@ -150,6 +161,9 @@ def published(settings: Settings) -> tuple[Follower, ...]:
 
 def remaining_in_redis(turn: Turn) -> list[Remaining]:
     """Returns what may be left in Redis of a policy that is no longer published."""
+    from bucketwise.archivers.erasing.kind import Remaining
+    from bucketwise.jobs.publish.newest import PublishStates
+
     state = PublishStates(turn.context.database, turn.policy).load()
     if state.expires is None or state.expires <= clock.current():
         return []
@@ -163,10 +177,14 @@ def remaining_in_redis(turn: Turn) -> list[Remaining]:
 
 
 def _place(redis: Redis, policy: str) -> str:
+    from bucketwise.jobs.publish.publisher import shown
+
     return f"{shown(redis.url.get_secret_value())}, keys under {redis.prefix}:{policy}:"
 
 
 def _changed(turn: Turn) -> ChangedSummaries | None:
+    from bucketwise.jobs.publish.newest import ChangedSummaries
+
     return turn.context.listener if isinstance(turn.context.listener, ChangedSummaries) else None
 
 

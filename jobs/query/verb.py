@@ -8,22 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bucketwise.archivers.context import Connections
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.execution import emit, failed
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.stopping import interruptible, waking
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, worst_exit_code
-from bucketwise.jobs.query.answers import Answers, Format
 
 if TYPE_CHECKING:
+    from bucketwise.jobs.query.answers import Answers
     from bucketwise.jobs.query.engine import Engine
 
 _HELP = """\
@@ -41,6 +39,8 @@ _MOST_HISTORY = 1_000
 def prompt(call: Call, engine: Engine, answers: Answers) -> Report:
     """Answer statement after statement, until the end of input or `.exit`. Errors are shown, and it goes on;
     Ctrl-C ends the statement in hand. Without a terminal the exit code is that of the worst."""
+    from bucketwise.jobs.core.execution import emit
+
     codes = []
     with _history():
         for text in _statements():
@@ -55,6 +55,8 @@ def prompt(call: Call, engine: Engine, answers: Answers) -> Report:
 
 
 def _answer(call: Call, engine: Engine, answers: Answers, text: str) -> Report | None:
+    from bucketwise.jobs.core.execution import failed
+
     word, _, rest = text.partition(" ")
     try:
         if word == ".tables":
@@ -120,7 +122,8 @@ def _history() -> Iterator[None]:
             readline.write_history_file(file)
 
 
-_OF_FILES = [it.value for it in Format if it is not Format.table]
+Format = Literal["table", "csv", "json", "parquet", "arrow"]
+_OF_FILES: tuple[Format, ...] = ("csv", "json", "parquet", "arrow")
 
 
 Sql = Annotated[
@@ -168,34 +171,36 @@ def query(
     and so on are its summaries, ticks_coverage is where each day is. Filters on time and series decide what
     is read of MongoDB and of the archive. Nothing is written but the result.
     """
+    from bucketwise.jobs.query import answers
+
     _check(call, form, output)
     text = None if interactive else _text(sql)
     chosen = _format(form, output)
-    if output is None and chosen is not Format.table and sys.stdout.isatty():
+    if output is None and chosen != "table" and sys.stdout.isatty():
         call = replace(call, quiet=True)  # a moving bar among the rows
     progress = call.progress
     with _engine(call, progress) as engine, waking(engine.connection.interrupt):
-        answers = Answers(call, engine, progress, chosen, output)
+        given = answers.Answers(call, engine, progress, answers.Format(chosen), output)
         if text is None:
-            return prompt(call, engine, answers)
-        return answers.explained(text) if explain else answers.found(text)
+            return prompt(call, engine, given)
+        return given.explained(text) if explain else given.found(text)
 
 
 def _format(form: Format | None, output: Path | None) -> Format:
     if form is not None or output is None:
-        return form or Format.table
+        return form or "table"
     named = output.suffix.removeprefix(".").lower()
-    return Format(named) if named in _OF_FILES else Format.table
+    return next((it for it in _OF_FILES if it == named), "table")
 
 
 def _check(call: Call, form: Format | None, output: Path | None) -> None:
     if call.json and form is not None and output is None:
         raise UsageError(f"--json prints a report, and --format {form} other output. Give one of the two")
     if output is None:
-        if form is Format.parquet and sys.stdout.isatty():
+        if form == "parquet" and sys.stdout.isatty():
             raise UsageError("--format parquet: a terminal can't show it; name a file with --output")
         return
-    if form is None and _format(form, output) is Format.table:
+    if form is None and _format(form, output) == "table":
         raise UsageError(f"--output {output}: say with --format how it is written: {', '.join(_OF_FILES)}")
     if not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}")
@@ -220,6 +225,8 @@ def _text(sql: str | None) -> str:
 
 @contextmanager
 def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
+    from bucketwise.archivers.context import Connections
+
     try:
         from bucketwise.archivers.preconditions import OF_READERS, require
         from bucketwise.jobs.query.engine import Engine

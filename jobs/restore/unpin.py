@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
-from bucketwise.rollups.context import transaction
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.context import ArchiveContext
 
 
 def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
@@ -49,6 +49,9 @@ UNPIN = Step("unpin", _unpin)
 def release_pins(context: ArchiveContext, within: TimeRange = EVER) -> int:
     """Releases the pinned buckets with a reading in the range, or all without a range. Returns how many. If
     it is cut off, the next call finishes it."""
+    from bucketwise.buckets.decoding.decode import decode
+    from bucketwise.rollups.context import transaction
+
     pins, released = context.pins, 0
     for page in pins.pages():
         context.check()

@@ -6,39 +6,34 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pymongo.database import Database
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.classes.thawing import ThawOptions
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.preconditions import OF_READERS
-from bucketwise.archivers.records.pins import COLLECTION as PINS
-from bucketwise.archivers.restoring.options import Mode, RestoreOptions, VersionHandling, check_request
-from bucketwise.buckets.fields.selectors import Selector
-from bucketwise.buckets.models import model_of
 from bucketwise.config.errors import UsageError
-from bucketwise.config.policies import Policy
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.times import parse_duration
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.connect import Document
 from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
-from bucketwise.jobs.core.known_series import require_known_series
-from bucketwise.jobs.core.ranges import parse_range
-from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.thaws import NO_THAW, Thawing, thaw_and_wait, thaw_body
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, RunOptions, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.output.text import printable, size
+
+if TYPE_CHECKING:
+    from pymongo.database import Database
+
+    from bucketwise.archivers.restoring.options import RestoreOptions
+    from bucketwise.buckets.fields.selectors import Selector
+    from bucketwise.config.policies import Policy
+    from bucketwise.jobs.core.connect import Document
 
 Body = dict[str, Any]
 
@@ -51,7 +46,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would be res
 
 
 Versions = Annotated[
-    Mode,
+    Literal["latest", "all", "merged"],
     typer.Option(
         "--versions",
         help="What to restore of a bucket that was archived more than once under one _id: the latest "
@@ -98,7 +93,7 @@ def restore(
     since: Since = None,
     until: Until = None,
     series: Series = None,
-    versions: Versions = Mode.merged,
+    versions: Versions = "merged",
     versions_to: VersionsTo = None,
     keep_for: KeepFor = None,
     skip_damaged: SkipDamaged = False,
@@ -114,6 +109,9 @@ def restore(
     are pinned: no run archives or deletes them until --keep-for is over, or until `bucketwise unpin`. With
     --thaw, parts in a cold storage class are asked for first, and the restore begins once S3 gives them.
     """
+    from bucketwise.archivers.restoring.options import Mode, RestoreOptions, VersionHandling
+    from bucketwise.jobs.core.ranges import parse_range
+
     asked = parse_range(since, until)
     wanted = parse_series(series)
     policy = one_policy(call)
@@ -125,7 +123,7 @@ def restore(
             "thawed"
         )
     within = asked.of([policy], call.now)(policy)
-    how = VersionHandling(versions, versions_to)
+    how = VersionHandling(Mode(versions), versions_to)
     target = to or f"{policy.collection}_restored"
     options = RestoreOptions(target, within, wanted, how, None, skip_damaged, dry_run)
     results = _perform(call, policy, options, keep_for, thawing)
@@ -139,6 +137,8 @@ def _perform(
 ) -> list[Result]:
     """Restores. What comes before takes no lease, so that runs go on meanwhile, and is not recorded: the
     ledger names no series."""
+    from bucketwise.jobs.core.runner import Runner
+
     longest, pinned = thawing.longest(), _pinned(options, call.now, policy, keep_for)
     running = RunOptions(lambda _: options.within, dry_run=True)
     with call.database() as database:
@@ -162,6 +162,8 @@ def _perform(
 
 def _pinned(options: RestoreOptions, now: datetime, policy: Policy, keep_for: str | None) -> RestoreOptions:
     """Returns the options with the time until which restored buckets are pinned. Raises UsageError."""
+    from bucketwise.buckets.models import model_of
+
     to = options.to
     if keep_for is None:
         return options
@@ -200,6 +202,7 @@ def _confirm(call: Call, database: Database[Document], to: str) -> None:
 
 def known_step(series: Selector) -> Step:
     """Returns the step that refuses a series that the policy does not know."""
+    from bucketwise.jobs.core.known_series import require_known_series
 
     def do(turn: Turn) -> StepResult:
         require_known_series(turn.context, series)
@@ -216,6 +219,8 @@ def wait_step(
 ) -> Step:
     """Returns the step that has S3 thaw what a restore will read, and waits for it; the range is that of the
     turn. What the restore would refuse is refused before."""
+    from bucketwise.archivers.classes.thawing import ThawOptions
+    from bucketwise.archivers.restoring.options import check_request
 
     def do(turn: Turn) -> StepResult:
         check_request(turn.context, options)
@@ -224,11 +229,12 @@ def wait_step(
         )
         return StepResult(thaw_body(thaw_and_wait(turn.context, wanted, longest, tell), wanted))
 
-    return Step("thaw", do, preconditions=OF_READERS)
+    return Step("thaw", do, preconditions="reading")
 
 
 def restore_step(options: RestoreOptions) -> Step:
     """Returns the step that restores what is asked for; the range is that of the turn."""
+    from bucketwise.archivers.kinds import archive_of
 
     def do(turn: Turn) -> StepResult:
         report = archive_of(turn.context).restore(replace(options, within=turn.within))
@@ -243,7 +249,7 @@ def restore_step(options: RestoreOptions) -> Step:
         return StepResult(body, LEFT_SOMETHING if missing else 0)
 
     pins = options.pinned_until is not None
-    return Step("restore", do, by_present=pins, preconditions=OF_READERS)
+    return Step("restore", do, by_present=pins, preconditions="reading")
 
 
 def restore_tables(results: Sequence[Result]) -> list[RenderableType]:
@@ -284,7 +290,7 @@ JOB = Job(
     restore,
     body=keeping.Restore,
     asks=True,
-    rights={PINS: ("insert",)},
+    rights={"bucketwise_pins": ("insert",)},
     examples=(
         "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back",
         "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --series deviceid=1234 --to iot",

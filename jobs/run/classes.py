@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from bucketwise.archivers.classes.moving import move_parts
-from bucketwise.archivers.preconditions import OF_REWRITERS
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
 from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.report import Result
@@ -15,13 +13,15 @@ from bucketwise.jobs.output.text import size
 
 
 def _move(turn: Turn) -> StepResult:
+    from bucketwise.archivers.classes.moving import move_parts
+
     report = move_parts(turn.context, writes=not turn.dry_run)
     if not report:
         return StepResult({})
     return StepResult({**pick(report, "commits", "parts", "bytes", "waiting"), "to": dict(report.classes)})
 
 
-CLASSES = Step("classes", _move, by_present=True, preconditions=OF_REWRITERS, weight=0.1)
+CLASSES = Step("classes", _move, by_present=True, preconditions="rewriting", weight=0.1)
 
 
 def class_lines(results: Sequence[Result], *, dry_run: bool = False) -> Iterator[Text]:

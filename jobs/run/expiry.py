@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bucketwise.archivers.expiring.rule import Amount
-from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.preconditions import OF_DESTROYERS, destroying, require
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, held_body, limit_body, pick
-from bucketwise.rollups.rolling.expiry import count_expired, expire_summaries
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.expiring.rule import Amount
 
 Body = dict[str, Any]
 
 
 def _end(turn: Turn) -> StepResult:
+    from bucketwise.archivers.kinds import archive_of
+    from bucketwise.archivers.preconditions import OF_DESTROYERS, destroying, require
+
     if turn.dry_run:
         report = archive_of(turn.context).plan_expiry()
         if report.tombstoned.buckets or report.expired.buckets:
@@ -31,6 +33,9 @@ def _amount(it: Amount) -> Body:
 
 
 def _expire(turn: Turn) -> StepResult:
+    from bucketwise.archivers.preconditions import OF_DESTROYERS, destroying, require
+    from bucketwise.rollups.rolling.expiry import count_expired, expire_summaries
+
     context = turn.context
     if turn.dry_run:
         report = count_expired(context)

@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.text import Text
 
-from bucketwise.archivers.copying.scrubbing import scrub
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
 from bucketwise.jobs.output.report import Result
@@ -16,6 +15,8 @@ Body = dict[str, Any]
 
 
 def _scrub(turn: Turn) -> StepResult:
+    from bucketwise.archivers.copying.scrubbing import scrub
+
     found = scrub(turn.context) if turn.context.has_parts and not turn.dry_run else None
     if found is None:
         return StepResult({})

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.archivers.records.pins import COLLECTION as PINS
-from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
-from bucketwise.config.policies import Settings
 from bucketwise.jobs import compact
 from bucketwise.jobs.archive import ARCHIVE, archive_table
 from bucketwise.jobs.compact import COMPACT
 from bucketwise.jobs.copy import following_copies
-from bucketwise.jobs.core import lease, ledger
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import AllowLarge, Job
-from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Follower, Step
+from bucketwise.jobs.core.turn import Follower, RunOptions, Step, perform
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import running
 from bucketwise.jobs.output.closing import run_closing
@@ -33,9 +28,9 @@ from bucketwise.jobs.run.classes import CLASSES, class_lines
 from bucketwise.jobs.run.expiry import ARCHIVE_EXPIRY, EXPIRY
 from bucketwise.jobs.run.scrub import SCRUB, scrub_lines
 from bucketwise.jobs.stats import WORTH
-from bucketwise.rollups import progress
-from bucketwise.rollups.holds import COLLECTION as HOLDS
-from bucketwise.rollups.rolling import quarantine
+
+if TYPE_CHECKING:
+    from bucketwise.config.policies import Settings
 
 Profile = Annotated[
     bool,
@@ -155,13 +150,13 @@ JOB = Job(
     run,
     body=running.Run,
     rights={
-        lease.COLLECTION: ("insert", "update"),
-        ledger.COLLECTION: ("insert", "update", "remove", "createIndex"),
-        progress.COLLECTION: ("insert", "update"),
-        quarantine.COLLECTION: ("insert", "update", "remove"),
-        RECEIPTS: ("insert", "update", "remove", "createIndex"),
-        PINS: ("update", "remove"),
-        HOLDS: (),
+        "bucketwise_lease": ("insert", "update"),
+        "bucketwise_runs": ("insert", "update", "remove", "createIndex"),
+        "bucketwise_progress": ("insert", "update"),
+        "bucketwise_quarantine": ("insert", "update", "remove"),
+        "bucketwise_receipts": ("insert", "update", "remove", "createIndex"),
+        "bucketwise_pins": ("update", "remove"),
+        "bucketwise_holds": (),
     },
     examples=(
         "bucketwise run",

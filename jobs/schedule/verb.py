@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pymongo.database import Database
 
 from bucketwise.config.cron import parse_cron
 from bucketwise.config.errors import UsageError
-from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, MetricsFile
-from bucketwise.jobs.core.ledger import SCHEDULED, Ledger
 from bucketwise.jobs.core.logs import log
-from bucketwise.jobs.core.metrics import Metrics, add
-from bucketwise.jobs.core.notify import Notifier
-from bucketwise.jobs.core.runner import Runner, RunOptions
-from bucketwise.jobs.core.turn import Step
+from bucketwise.jobs.core.turn import RunOptions, Step
 from bucketwise.jobs.drill import drill_step
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.run.verb import followers_of, steps_of
-from bucketwise.jobs.schedule.board import Board, pages
-from bucketwise.jobs.schedule.scheduler import Service, Task
-from bucketwise.jobs.schedule.server import Hosts, in_url, served
 from bucketwise.jobs.status import PLACE
+
+if TYPE_CHECKING:
+    from pymongo.database import Database
+
+    from bucketwise.config.policies import Policy
+    from bucketwise.jobs.core.metrics import Metrics
+    from bucketwise.jobs.core.runner import Runner
+    from bucketwise.jobs.schedule.scheduler import Task
 
 Port = Annotated[
     int | None,
@@ -98,6 +97,13 @@ def schedule(
     missed runs once. `drill.schedule` says when archives are drilled. Being asked to stop (SIGTERM, SIGINT,
     SIGHUP) ends it with exit code 0 after the step in hand.
     """
+    from bucketwise.jobs.core.ledger import Ledger
+    from bucketwise.jobs.core.metrics import Metrics
+    from bucketwise.jobs.core.notify import Notifier
+    from bucketwise.jobs.schedule.board import Board, pages
+    from bucketwise.jobs.schedule.scheduler import Service
+    from bucketwise.jobs.schedule.server import Hosts, in_url, served
+
     if call.is_now_given:
         raise UsageError("--now: schedule follows the clock; use `bucketwise run --now` for another instant")
     hosts = Hosts.of(metrics_host, allow_host or ())
@@ -112,16 +118,10 @@ def schedule(
     )
     with call.database() as database:
         runners = _Runners(call, database, options, is_measured=metrics_port is not None or file is not None)
-        tasks = [
-            Task(it, parse_cron(it.schedule or ""), runners.run, partial(counted.add, SCHEDULED))
-            for it in runs
-        ]
-        cron = call.settings.drill.schedule or ""
-        tasks += [
-            Task(it, parse_cron(cron), runners.drill, partial(counted.add, _DRILL), _DRILL) for it in drills
-        ]
         notifier = Notifier(call.settings.notify, lambda it: log.warning("not told", reason=it))
-        service = Service(tasks, Ledger(database), call.stop, call.hosts, notifier)
+        service = Service(
+            list(_tasks(runs, drills, runners, counted)), Ledger(database), call.stop, call.hosts, notifier
+        )
         board = Board(service, database, call.policies, runners.place, call.config, file, audit_page)
         serving = (
             nullcontext(None)
@@ -135,6 +135,19 @@ def schedule(
     return Report(call.command, call.now, counted.results())
 
 
+def _tasks(
+    runs: Sequence[Policy], drills: Sequence[Policy], runners: _Runners, counted: _TurnCounter
+) -> Iterator[Task]:
+    from bucketwise.jobs.core.ledger import SCHEDULED
+    from bucketwise.jobs.schedule.scheduler import Task
+
+    for it in runs:
+        yield Task(it, parse_cron(it.schedule or ""), runners.run, partial(counted.add, SCHEDULED))
+    cron = runners.call.settings.drill.schedule or ""
+    for it in drills:
+        yield Task(it, parse_cron(cron), runners.drill, partial(counted.add, _DRILL), _DRILL)
+
+
 @dataclass(frozen=True)
 class _TurnCounter:
     """Counts the turns of a schedule by policy, and adds them to the metrics and their file."""
@@ -145,6 +158,8 @@ class _TurnCounter:
 
     def add(self, verb: str, result: Result) -> None:
         """Adds a turn of a policy."""
+        from bucketwise.jobs.core.metrics import add
+
         self.metrics.record(verb, result)
         if self.file is not None and (complaint := add(self.file, verb, [result])):
             log.warning(complaint)
@@ -167,6 +182,8 @@ class _Runners:
     is_measured: bool
 
     def run(self, now: datetime) -> Runner:
+        from bucketwise.jobs.core.ledger import SCHEDULED
+
         return self._runner(now, SCHEDULED, steps_of(self.call.settings), self.options)
 
     def drill(self, now: datetime) -> Runner:
@@ -179,6 +196,9 @@ class _Runners:
         return replace(looker, is_measured=False).run_one(policy)
 
     def _runner(self, now: datetime, verb: str, steps: Sequence[Step], options: RunOptions) -> Runner:
+        from bucketwise.jobs.core.ledger import SCHEDULED
+        from bucketwise.jobs.core.runner import Runner
+
         return replace(
             Runner.of(self.call, self.database, steps, options),
             verb=verb,

@@ -41,7 +41,7 @@ from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import USUAL_MEMORY, Store
-from bucketwise.jobs.erase import ErasureFacts, erase_series
+from bucketwise.jobs.erase.erasing import ErasureFacts, erase_series
 from bucketwise.jobs.restore.unpin import release_pins
 from bucketwise.jobs.sign import SignReport, sign_archive
 from bucketwise.rollups.context import transaction

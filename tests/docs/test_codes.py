@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.jobs.check.verb import OWN_COLLECTIONS
-from bucketwise.jobs.core.failures import OUTCOMES
 from bucketwise.jobs.core.gauges import GAUGES
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.core.turn import FAILED, LEFT_SOMETHING, NOT_KEPT
-from bucketwise.jobs.output.report import PRECEDENCE, Measures, Report, Result
+from bucketwise.jobs.output.report import OUTCOMES, PRECEDENCE, Measures, Report, Result
 from bucketwise.jobs.receipts import EVENTS, event
 from bucketwise.jobs.suite import all_jobs
 from tests.docs.pages import ROOT, code, prose, rows, section, told

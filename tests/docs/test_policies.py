@@ -15,9 +15,10 @@ import pytest
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
+from bucketwise.config import PATH_VARIABLE
 from bucketwise.config.amounts import format_size
 from bucketwise.config.checks.locations import S3
-from bucketwise.config.load import OVERRIDES, PATH_VARIABLE, load
+from bucketwise.config.load import OVERRIDES, load
 from bucketwise.config.models import LAYOUT_KEYS, MODELS, POLICY_FIELDS, fields_of
 from bucketwise.config.policies import (
     Archive,

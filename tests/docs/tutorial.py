@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bucketwise.config.load import OVERRIDES, PATH_VARIABLE
+from bucketwise.config import PATH_VARIABLE
+from bucketwise.config.load import OVERRIDES
 from tests.docs.pages import ROOT, Block, blocks
 from tests.jobs.command import CommandLine
 

@@ -20,9 +20,9 @@ from pymongo.monitoring import (
 from bucketwise.archivers.stores.base import ObjectStore, StoreObject
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.runner import Runner, RunOptions
+from bucketwise.jobs.core.runner import Runner
 from bucketwise.jobs.core.stopping import Stop
-from bucketwise.jobs.core.turn import Step
+from bucketwise.jobs.core.turn import RunOptions, Step
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
 

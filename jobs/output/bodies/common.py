@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict
 
+
+@dataclass(frozen=True)
+class Format:
+    """The `format` of a text in a JSON Schema, as pydantic asks for it."""
+
+    name: str
+
+    def __get_pydantic_json_schema__(self, core: Any, schema_of: Any) -> dict[str, Any]:
+        """Returns the schema of the text with its format."""
+        return {**schema_of(core), "format": self.name}
+
+
 #: ISO 8601, UTC.
-Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Instant = Annotated[str, Format("date-time")]
 #: A UTC day, such as 2018-06-30.
-Day = Annotated[str, Field(json_schema_extra={"format": "date"})]
+Day = Annotated[str, Format("date")]
 #: The names and values of the fields that identify a series.
 Series = dict[str, Any]
 #: Counts of summaries, by the level.

@@ -81,7 +81,7 @@ _PURPOSES = {
 }
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (
-    ("bucketwise.jobs.core.call", "load", "read config"),
+    ("bucketwise.config.load", "load", "read config"),
     ("bucketwise.buckets.decoding.decode", "decode", "sort into what goes"),
     ("bucketwise.archivers.format.writing", "pack", "encode"),
     ("bucketwise.archivers.format.parquet", "write_part", "make part"),

@@ -55,8 +55,8 @@ _COMPACTS = (*_MERGES, "nothing to do")
 
 _REMODELS, _RESUMES = ("remodelled", "remodelled natively"), ("remodelled further",)
 _MARK, _REMODEL = (
-    "bucketwise.jobs.remodel:RemodelRecord.",
-    "bucketwise.jobs.remodel:Remodel.",
+    "bucketwise.jobs.remodel.rewriting:RemodelRecord.",
+    "bucketwise.jobs.remodel.rewriting:Remodel.",
 )
 _LOOKS = "bucketwise.jobs.core.subject:Inspector."
 _HOLD, _HELD = ("hold",), ("held",)
@@ -78,7 +78,7 @@ _TABLES, _TABLE, _SYNC = (
 )
 _ERASING, _EVERYWHERE, _ERASER = (
     "bucketwise.archivers.erasing.",
-    "bucketwise.jobs.erase:",
+    "bucketwise.jobs.erase.erasing:",
     "bucketwise.archivers.erasing.online:CollectionEraser.",
 )
 _ERASURES = "bucketwise.archivers.erasing.erasure:Erasures."

@@ -25,7 +25,7 @@ from bucketwise.jobs.advise.verb import AdviseOptions, advise_on
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.remodel import remodel_collection
+from bucketwise.jobs.remodel.rewriting import remodel_collection
 from tests.jobs.counting import Counts, ticks_policy
 
 Document = dict[str, Any]
@@ -34,7 +34,7 @@ SMALL, LARGE, VAST = 1_000, 20_000, 1_000_000
 ADVICE = AdviseOptions(scratch=None, readings=300, candidates=False, html=None)
 VERBS: dict[str, Callable[[Call, str], Report]] = {
     "findings": lambda call, name: advise_on(call, name, ADVICE),
-    "shard keys": lambda call, name: shard_keys_of(call, name, ShardOptions("symbol,d")),
+    "shard keys": lambda call, name: shard_keys_of(call, name, ShardOptions("symbol,d", 3)),
 }
 INDEXES: dict[str, list[list[str]]] = {
     "none": [],

@@ -12,9 +12,11 @@ import pytest
 from bson import encode
 from bson.decimal128 import Decimal128
 
+from bucketwise.buckets.writing import TARGETS
 from bucketwise.config.load import settings_in
 from bucketwise.jobs.core.lease import Lease
-from bucketwise.jobs.remodel import RemodelRecord, RemodelState
+from bucketwise.jobs.remodel.rewriting import RemodelRecord, RemodelState
+from bucketwise.jobs.suite import load
 from tests.archivers import builders
 from tests.jobs.command import Ran, started
 from tests.jobs.place import MINUTES, START, Place
@@ -51,6 +53,11 @@ def prices(place: Place) -> Counter[tuple[Any, ...]]:
         for it in place.database.ticks.find()
         for second, price in it["p"].items()
     )
+
+
+def test_the_help_names_the_models() -> None:
+    (to,) = (it for it in load("remodel").options if it.name == "to")
+    assert f"{', '.join(TARGETS)}, or any number of samples" in to.annotation.__metadata__[0].help
 
 
 def test_there_and_back(place: Place) -> None:

@@ -17,8 +17,9 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.ledger import Ledger
 from bucketwise.jobs.core.metrics import Metrics
-from bucketwise.jobs.core.runner import Runner, RunOptions
+from bucketwise.jobs.core.runner import Runner
 from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.core.turn import RunOptions
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
 from bucketwise.jobs.run.verb import RUN

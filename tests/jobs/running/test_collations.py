@@ -23,8 +23,9 @@ from bucketwise.config.policies import Retain
 from bucketwise.config.tables import Store
 from bucketwise.jobs.audit.verb import AUDIT
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.runner import Runner, RunOptions
+from bucketwise.jobs.core.runner import Runner
 from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.core.turn import RunOptions
 from bucketwise.jobs.hold.holds import place_step
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.run.verb import RUN

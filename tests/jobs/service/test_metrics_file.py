@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.jobs.core.failures import OUTCOMES
 from bucketwise.jobs.core.metrics import Metrics, add
-from bucketwise.jobs.output.report import Measures, Result
+from bucketwise.jobs.output.report import OUTCOMES, Measures, Result
 from bucketwise.jobs.suite import all_jobs
 from tests.jobs.command import Ran
 from tests.jobs.copies.test_copies import copied

@@ -15,8 +15,9 @@ from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.bson import cursor
 from bucketwise.config.load import load
 from bucketwise.jobs.core import clock
-from bucketwise.jobs.core.runner import Runner, RunOptions
+from bucketwise.jobs.core.runner import Runner
 from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.core.turn import RunOptions
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.run.verb import RUN

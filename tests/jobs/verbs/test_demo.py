@@ -23,6 +23,7 @@ from pymongo.database import Database
 
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.demo import acts
 from bucketwise.jobs.demo import verb as demo
 from bucketwise.jobs.demo.stage import Expected, Invented, Show, Stage, days, difference_of, invent, stage
 from tests.jobs.command import ROOT, CommandLine, started
@@ -137,7 +138,7 @@ def await_end(pid: int) -> None:
 @pytest.fixture(scope="module")
 def acts_up_to() -> Iterator[Callable[[Act], list[Act]]]:
     """Plays the acts up to one, on readings of which a day and a half is archived."""
-    left, played = list(demo.ACTS), list[Act]()
+    left, played = list(acts.ACTS), list[Act]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bucketwise.jobs.demo.stage.DAYS", 16)
         call = Call("demo", None, (), A_THURSDAY, True, False, True, True, Stop())
@@ -154,7 +155,7 @@ def acts_up_to() -> Iterator[Callable[[Act], list[Act]]]:
 
 @pytest.mark.proof
 @pytest.mark.process
-@pytest.mark.parametrize("act", demo.ACTS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("act", acts.ACTS, ids=lambda it: it.__name__)
 def test_each_act_adds_up(acts_up_to: Callable[[Act], list[Act]], act: Act) -> None:
     """It raises where it finds that something does not."""
     assert act in acts_up_to(act)
@@ -236,7 +237,7 @@ def test_what_does_not_add_up_ends_with_1(tmp_path: Path, monkeypatch: pytest.Mo
         raise AssertionError("nothing is played after a fault")
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(demo, "ACTS", (fault, never))
+    monkeypatch.setattr(acts, "ACTS", (fault, never))
     call = Call("demo", None, (), PRESENT, True, False, True, True, Stop())
     report = demo.play(call, keep=False)
     assert report.exit_code == 1

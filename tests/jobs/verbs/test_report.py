@@ -27,8 +27,8 @@ from bucketwise.config.errors import HaltedError, InterruptedRun, LeaseHeldError
 from bucketwise.config.tables import MongoDB
 from bucketwise.jobs.audit.page import audit_page
 from bucketwise.jobs.core import connect
-from bucketwise.jobs.core.failures import OUTCOMES, failure_of
-from bucketwise.jobs.output.report import Report, Result, worst_exit_code
+from bucketwise.jobs.core.failures import failure_of
+from bucketwise.jobs.output.report import OUTCOMES, Report, Result, worst_exit_code
 
 NOW = datetime(2018, 9, 1, tzinfo=UTC)
 #: The contract's exit codes, from what a person must see first.

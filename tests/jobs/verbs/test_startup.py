@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bucketwise.jobs.suite import ENTRIES
 from tests.clouds import CREDENTIALS
 from tests.docs.pages import ROOT
 from tests.jobs.place import NOW, Place
@@ -47,6 +49,21 @@ from bucketwise.__main__ import main
 main()
 """
 
+#: Tells for each verb which modules it is the first to bring: its options and its help, as the command line
+#: has them.
+LOADED = """
+import json, sys
+from bucketwise.jobs.cli import _command
+from bucketwise.jobs.suite import ENTRIES
+
+known, brought = set(), {}
+for verb in ENTRIES:
+    _command(verb)
+    brought[verb] = sorted({*sys.modules} - known)
+    known = {*sys.modules}
+print(json.dumps(brought))
+"""
+
 
 def imported(*arguments: str, cwd: Path | None = None, **environment: str) -> set[str]:
     """The modules that a command has imported when it ends."""
@@ -73,24 +90,24 @@ def test_what_only_tells_of_the_program_imports_no_library_and_no_job(option: st
     assert {it.split(".")[1] for it in ours(modules)} <= {"__main__", "buckets", "config", "jobs"}
 
 
-@pytest.mark.proof
-@pytest.mark.in_turn(1)
-@pytest.mark.parametrize(
-    "verb", ["status", "run", "plan", "check", "receipts", "hold", "pause", "verify", "restore", "sign"]
-)
-def test_a_job_that_has_not_begun_has_no_arrow_and_no_store(verb: str) -> None:
-    modules = imported(verb, "--help")
-    late = {
-        "apscheduler",
-        "boto3",
-        "distributed",
-        "duckdb",
-        "jinja2",
-        "obstore",
-        "prometheus_client",
-        "pyarrow",
-    }
-    assert modules.isdisjoint(late | {"pyiceberg", "redis", "structlog"})
+def test_a_job_that_has_not_begun_has_neither_libraries_nor_what_reads_buckets_and_archives() -> None:
+    """Its help, and what a shell completes of it, come at once."""
+    ran = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True)
+    brought = {verb: set(modules) for verb, modules in json.loads(ran.stdout).items()}
+    assert list(brought) == list(ENTRIES)
+    dear = {verb: sorted(it for it in modules if is_dear(it)) for verb, modules in brought.items()}
+    assert {verb: modules for verb, modules in dear.items() if modules} == {}
+
+
+def is_dear(module: str) -> bool:
+    """Whether a module is for work: a library but that of tables, or one of ours that works on data."""
+    if module.startswith(("bucketwise.archivers", "bucketwise.rollups", "bucketwise.buckets.")):
+        return module not in (
+            "bucketwise.buckets.heap",
+            "bucketwise.buckets.fields",
+            "bucketwise.buckets.fields.times",
+        )
+    return module in LIBRARIES and module != "rich"
 
 
 def test_the_policy_file_is_shown_by_a_quarter_of_the_program(tmp_path: Path) -> None:

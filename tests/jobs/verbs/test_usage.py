@@ -242,7 +242,7 @@ def test_the_module_is_the_program_and_imports_what_is_named(before: list[str], 
     assert not imported & {
         "boto3",
         "apscheduler",
-        "bucketwise.jobs.erase",
+        "bucketwise.jobs.erase.verb",
         "bucketwise.jobs.status",
     }
 

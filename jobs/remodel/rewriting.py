@@ -1,6 +1,4 @@
-"""`bucketwise remodel`: reads a collection, writes it in another model, and compares the two reading by
-reading.
-"""
+"""Reads a collection, writes it in another model, and compares the two reading by reading."""
 
 from __future__ import annotations
 
@@ -8,9 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import typer
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
@@ -22,28 +19,20 @@ from bucketwise.buckets.inferring.guess import Guess
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.source import Source
 from bucketwise.buckets.writing import (
-    ALIASES,
-    TARGETS,
     DocumentWriter,
     Losses,
     Target,
     misfits,
     readings_in,
     stretches,
-    target_named,
     target_of,
 )
-from bucketwise.config.checks.names import collection_fault, reserved
 from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
 from bucketwise.config.written import layout_fingerprint
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.completion import collection_names
 from bucketwise.jobs.core.drafts import draft_policy, policy_names, policy_text
-from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.subject import Subject, subject_of
-from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report
@@ -274,49 +263,6 @@ def _listed(counts: dict[str, int]) -> str:
     return "; ".join(f"{count:,} {what}" for what, count in counts.items())
 
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="COLLECTION",
-        autocompletion=collection_names,
-        help="The collection to rewrite; it is only read.",
-    ),
-]
-
-
-To = Annotated[
-    str,
-    typer.Option("--to", metavar="MODEL", help=f"{', '.join(TARGETS)}, or any number of samples: samples-N."),
-]
-
-
-Into = Annotated[
-    str, typer.Option("--into", metavar="COLLECTION", help="The collection to write: a new one.")
-]
-
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only report what the model has no place for.")]
-
-
-def remodel(call: Call, name: Name, *, to: To, into: Into, dry_run: DryRun = False) -> Report:
-    """Rewrite a collection in another bucket model.
-
-    Writes a new collection, compares it with the source reading by reading, and shows the policy for it.
-    The source is not touched. What the model has no place for is told first: readings that it can't hold
-    keep all from being written. Run again after an interruption: it goes on where it was.
-    """
-    model = target_named(to)
-    if model is None:
-        known = ", ".join((*TARGETS, *ALIASES))
-        raise UsageError(f"--to {to}: there is no such model. There are: {known}, and samples-N up to 10000")
-    call.needs_policies = False
-    if fault := collection_fault(into, call.settings.mongodb.database):
-        raise UsageError(f"--into {into}: {fault.message}; {fault.remedy}")
-    if key := reserved(call.settings.policies.values()).get(into):
-        raise UsageError(f"--into {into}: {key} is this collection. Name another one")
-    return remodel_collection(call, name, model, into, dry_run=dry_run)
-
-
 LEFT_SOMETHING, FAILED, REFUSED = 3, 1, 2
 
 
@@ -401,16 +347,3 @@ def _shown(body: dict[str, Any], differing: int | None) -> list[RenderableType]:
         like = "equal to the source, reading by reading" if body["equal"] else "not equal to the source"
         done = f"{body['into']}: {counted(body['documents'], 'document')} with {readings}, {like}"
     return [*(Text(printable(it)) for it in lines), Text(body["policy"]), Text(printable(done))]
-
-
-JOB = Job(
-    remodel,
-    beside=keeping.RemodelWhole,
-    unused=("now",),
-    rights={COLLECTION: ("insert", "update"), LEASES: ("insert", "update")},
-    examples=(
-        "bucketwise remodel prices --to slots-minute --into prices_by_minute",
-        "bucketwise remodel iot --to samples-200 --into iot_200 --dry-run",
-        "bucketwise remodel ticks --to timeseries --into ticks_native",
-    ),
-)

@@ -1,0 +1,1 @@
+"""Removes one series from everything."""

@@ -1,0 +1,1 @@
+"""Rewrites a collection in another bucket model."""
