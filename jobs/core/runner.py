@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pymongo
 from pymongo.database import Database
@@ -17,7 +17,6 @@ from pymongo.errors import PyMongoError
 from bucketwise.archivers.context import ArchiveContext, ArchiveState, Connections, Executor, LocalExecutor
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.markers import Topology
-from bucketwise.archivers.preconditions import LISTS, require
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.buckets.fields.times import later
@@ -30,7 +29,6 @@ from bucketwise.jobs.core import clock, machine
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import Failure, failure_of
 from bucketwise.jobs.core.from_copies import take_reads_from_copies
-from bucketwise.jobs.core.gauges import gauges
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED, Ledger, Run
 from bucketwise.jobs.core.logs import log
@@ -48,8 +46,10 @@ from bucketwise.jobs.core.turn import (
 )
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import OUTCOMES, Result, worst_exit_code
-from bucketwise.rollups.changes.drain import SharedChanges
 from bucketwise.rollups.context import dry_run_guard, no_limit, no_listener
+
+if TYPE_CHECKING:
+    from bucketwise.rollups.changes.drain import SharedChanges
 
 _FRESH_S = 60  # after which a shared read of the changes of several policies is continued
 
@@ -144,6 +144,8 @@ class Runner:
         working = [it for it in ever if self._may_work(it)]
         if len(working) < 2:
             return None
+        from bucketwise.rollups.changes.drain import SharedChanges
+
         return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
 
     def _read_on(self) -> None:
@@ -201,6 +203,8 @@ class Runner:
 
     def _measure(self, result: Result, policy: Policy) -> None:
         """Measures when it ended, the requests to the store, and how the policy stands now."""
+        from bucketwise.jobs.core.gauges import gauges
+
         result.measures.ended = clock.current()
         if self.store is not None:
             result.measures.requests, result.measures.retries = self.store.requests.take()
@@ -285,6 +289,8 @@ class Runner:
         for step in self.steps:
             turn.context.check()
             if step.preconditions is not None:
+                from bucketwise.archivers.preconditions import LISTS, require
+
                 require(turn.context, LISTS[step.preconditions])
             body: Document | None = None
             try:
