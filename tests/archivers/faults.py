@@ -27,7 +27,6 @@ from bucketwise.archivers.stores.base import (
     Versioning,
 )
 from bucketwise.archivers.versions import merging
-from bucketwise.jobs.restore import unpin
 from bucketwise.rollups import context
 
 T = TypeVar("T")
@@ -162,7 +161,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (commits, erasing, lake, merging, online, put, settle, sweep, unpin, writes):
+    for module in (commits, erasing, lake, merging, online, put, settle, sweep, writes, context):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.mark_dropped
 
