@@ -65,6 +65,16 @@ class Checked(NamedTuple):
         found = self.stored.renewed(self.present)
         return self.stored if found.telling == self.stored.telling else found
 
+    @property
+    def difference(self) -> str | None:
+        """Returns why the archive belongs to another deployment; None where it does not."""
+        if self.file is None:
+            return None
+        if self.file.owner != self.record.owner:
+            return f"it belongs to another database: {self.file.text}"
+        told = None if self.stored is None else self.stored.difference(self.present)
+        return told and f"it belongs to {self.file.text}, and this is another deployment: {told}"
+
 
 class Adoption(NamedTuple):
     """An archive that was taken over. `taken_from`: what it said of its former deployment. `lineage`: its
@@ -131,7 +141,7 @@ class Binding:
             self.state.checked = self._ours(self.look())
 
     def _ours(self, checked: Checked) -> Checked:
-        if reason := self.difference(checked):
+        if reason := checked.difference:
             raise HaltedError(self._not_ours(reason))
         return checked
 
@@ -148,16 +158,6 @@ class Binding:
         elif record.owner is not None and record.deployment is not None:
             file = OwnerFile(record.owner, record.deployment, record.deployment.name)
         return Checked(record, file, self.present(anew))
-
-    def difference(self, checked: Checked) -> str | None:
-        """Returns why the archive belongs to another deployment; None where it does not."""
-        record, file, present = checked
-        if file is None:
-            return None
-        if file.owner != record.owner:
-            return f"it belongs to another database: {file.text}"
-        told = None if file.deployment is None else file.deployment.difference(present)
-        return told and f"it belongs to {file.text}, and this is another deployment: {told}"
 
     def check_lineage(self) -> None:
         """Raises HaltedError where somebody else has written to the store since, or it was rolled back."""

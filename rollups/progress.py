@@ -154,6 +154,14 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
     progress_collection(database).replace_one({"_id": policy.identity}, document, upsert=True)
 
 
+def note_left(database: Database[Document], policy: Policy, spans: Collection[Span]) -> None:
+    """Records that the windows which touch these spans (milliseconds) are to be made anew: the archive is
+    about to have other readings of them. Nothing is recorded where all windows are still to come."""
+    if spans:
+        left = {"$push": {"left": {"$each": _documents(spans)}}}
+        progress_collection(database).update_one({"_id": policy.identity}, left)
+
+
 def mark_id(policies: Sequence[Policy]) -> Document:
     """Returns the `_id` of the mark of one policy, or of that which several have in common."""
     return {"mark": policies[0].identity if len(policies) == 1 else None}

@@ -48,6 +48,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.times import as_date, as_ms
 from bucketwise.rollups.context import transaction
 from bucketwise.rollups.holds import Hold, Holds
+from bucketwise.rollups.progress import note_left
 
 _logger = logging.getLogger(__name__)
 #: Manifests between two checkpoints; or an eighth of the commits that the last one lists, if that is more:
@@ -310,6 +311,9 @@ class Recovery:
         found = self._found(listed)
         unknown = [*found.own, *found.newer]
         if self._work.adopts:
+            self._work.check()
+            spans = [(as_ms(it.first), as_ms(it.last) + 1) for it in unknown]
+            note_left(self._work.database, self._work.policy, spans)
             self._adopt_merges(unknown, listed)
         for forgotten in check_all_present(self._receipts, self._archive, adopts=self._work.adopts):
             self._receipts.mark_dropped(forgotten.name)
@@ -421,37 +425,37 @@ class Recovery:
             if decisions.is_unfinished(manifest.replaces, listed, has_files):
                 self._archive.drop(manifest)
             else:
-                is_forgotten = lost is not None or manifest.link not in own
-                self._adopt(manifest, manifest.link in covered, is_forgotten)
+                is_own = manifest.link in own
+                self._adopt(manifest, manifest.link in covered, is_own, lost is not None or not is_own)
         if lost is not None:
             self._registry.transaction(partial(self._work.deletions.record_gap, lost))
 
-    def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
+    def _adopt(self, manifest: Manifest, is_covered: bool, is_own: bool, is_forgotten: bool) -> None:
         """Registers a commit with those of its buckets that are live, and takes out those that later runs
         have archived in other commits."""
         copied = self._archive.sections(manifest)
         found = [may_be_live(self._work, it.batch, is_forgotten=is_forgotten) for it in copied]
         live = np.concatenate(found)
         self._registry.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
-        equal, newer = self._in_other_commits(manifest)
+        equal, newer = self._in_other_commits(manifest, is_own=is_own)
         if equal or newer:
             self._registry.amend(manifest, sorted([*equal, *newer]), newer)
 
-    def _in_other_commits(self, manifest: Manifest) -> tuple[list[int], list[int]]:
+    def _in_other_commits(self, manifest: Manifest, *, is_own: bool) -> tuple[list[int], list[int]]:
         """Returns the buckets of a commit that another one holds unchanged; and those that a later run has
-        archived in a newer version: nothing was deleted because of this commit, so these changed while they
-        were live."""
+        archived in a newer version: nothing was deleted because of a commit of a run of this database
+        (`is_own`), so these changed while they were live."""
         others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
         others = [other for other in others if other.commit != manifest.commit]
         known = self._receipts.registered(other.commit for other in others)
-        equal, newer = list[int](), list[int]()
+        equal, newer, may_be_later = list[int](), list[int](), is_own and not self._work.measured
         for copied in self._archive.sections(manifest) if others else ():
             there, later = set[bytes](), set[bytes]()
             names = copied.batch.main.raw_ids
             mine = list(zip(names, units(self._work.policy, copied.batch), strict=True))
             here = {unit for _, unit in mine}
             for other in others:
-                is_later = other.commit in known and other.fence > manifest.fence and not self._work.measured
+                is_later = other.commit in known and other.fence > manifest.fence and may_be_later
                 for held in self._archive.sections(other):
                     there |= here.intersection(units(self._work.policy, held.batch))
                     later |= set(names).intersection(held.batch.main.raw_ids if is_later else ())

@@ -23,6 +23,7 @@ from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange
 from bucketwise.rollups.context import transaction
+from bucketwise.rollups.progress import note_left
 
 
 def unknown(context: ArchiveContext) -> Iterator[Batch]:
@@ -41,8 +42,9 @@ def adopt_unknown(context: ArchiveContext) -> None:
             decoded = decode(piece, context.policy)
             if not len(decoded.units):
                 continue
-            found = piece.take(np.sort(decoded.units))
-            facts = {"buckets": len(found), **facts_of_archived(found.main.ids, found, decoded.spans())}
+            found, spans = piece.take(np.sort(decoded.units)), decoded.spans()
+            note_left(context.database, context.policy, [(int(spans.min()), int(spans.max()) + 1)])
+            facts = {"buckets": len(found), **facts_of_archived(found.main.ids, found, spans)}
             transaction(context.database, context.guard, partial(_adopt, context, found, facts))
 
 

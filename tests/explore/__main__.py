@@ -12,8 +12,9 @@ from functools import partial
 from multiprocessing import get_context
 
 from tests.explore.actors import PROGRAMS
-from tests.explore.explorer import Failure, Scope, exhaustive, random_schedule, shortest
+from tests.explore.explorer import Failure, Scope, exhaustive, shortest
 from tests.explore.put_back import FAULTS, put_back
+from tests.explore.schedules import random_schedule
 from tests.explore.world import HOUR, Frozen
 from tests.reliability import keep
 
@@ -30,8 +31,8 @@ def main() -> int:
     parser.add_argument("--put-back", choices=FAULTS, metavar="NAME", help="with this fault of the past")
     parser.add_argument("--list", action="store_true", help="the faults of the past")
     parser.add_argument("--exhaustive", action="store_true", help="all schedules, breadth-first")
-    parser.add_argument("--with", dest="verbs", choices=PROGRAMS, nargs="*", default=[], metavar="VERB",
-                        help="beside archive runs, with --exhaustive")  # fmt: skip
+    parser.add_argument("--with", dest="verbs", choices=(*PROGRAMS, ADOPT), nargs="*", default=[],
+                        metavar="VERB", help="beside archive runs, with --exhaustive")  # fmt: skip
     parser.add_argument("--record", action="store_true", help="keep what came of it")
     given = parser.parse_args()
     if given.list:
@@ -79,8 +80,10 @@ def _explore(depth: int, seeds: range) -> tuple[list[Failure], set[int]]:
 
 
 def breadth_first(depth: int, verbs: list[str], record: bool) -> int:
-    """Explores all schedules of a writer, two runs, one crash and an hour that passes."""
-    scope = Scope(("archive", *verbs), (0,), (1,), holds=False, is_faulty=False, most=LIMITS)
+    """Explores all schedules of a writer, two runs, one crash and an hour that passes; with `adopt`, of a
+    clone of the database as well."""
+    kind = "shared" if ADOPT in verbs else "offline"
+    scope = Scope(("archive", *verbs), (0,), (1,), holds=False, is_faulty=False, kind=kind, most=LIMITS)
     known = 0
     for grace in (0, HOUR):
         states = 0
@@ -97,7 +100,9 @@ def breadth_first(depth: int, verbs: list[str], record: bool) -> int:
     return 0
 
 
-LIMITS = Frozen({"start": 2, "kill": 1, "late": 1, "tick": 1, "write": 3})
+LIMITS = Frozen({"start": 2, "kill": 1, "late": 1, "tick": 1, "write": 3, "elsewhere": 1})
+#: The verb with which the database may be cloned.
+ADOPT = "adopt"
 
 
 def tell(failure: Failure) -> None:

@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator
 from types import GeneratorType
 from typing import Any, NamedTuple, cast
 
+from tests.explore.binding import adopting, bound
 from tests.explore.commits import Run
-from tests.explore.effects import Held, Steps, acquire, release
+from tests.explore.effects import Held, Maker, Steps, acquire, release
 from tests.explore.expiry import expire
 from tests.explore.online import archive_online
 from tests.explore.others import compact, erase, merge_all, restore, unpin
 from tests.explore.recovery import recover
 from tests.explore.runs import roll_up, settle, sweep
 from tests.explore.world import DAYS, IDS, Doc, Effect, Failed, Halt, Lost, World
-
-#: A program: given its holder, the time by its host's clock, and the grace of the policy.
-Maker = Callable[[str, int, int], Steps]
 
 
 def under_lease(work: Callable[[Run], Steps]) -> Maker:
@@ -66,6 +64,9 @@ class Kind(NamedTuple):
 KINDS = {
     "offline": Kind(PROGRAMS, "archive"),
     "ending": Kind({**PROGRAMS, "run": under_lease(run)}, "run", 5, (1, 24)),
+    "shared": Kind(
+        {**{it.__name__: bound(it) for it in (archive, compact, restore)}, "adopt": adopting}, "archive"
+    ),
     "online": Kind({"archive": under_lease(archive_online)}, "archive"),
 }
 
@@ -73,8 +74,9 @@ KINDS = {
 class Actor:
     """A program under way. It is told by the replies that it was given: whoever copies it, repeats these."""
 
-    def __init__(self, make: Callable[[], Steps], replies: tuple[Any, ...] = ()) -> None:
+    def __init__(self, make: Callable[[], Steps], replies: tuple[Any, ...] = (), verb: str = "") -> None:
         self._make = make
+        self.verb = verb
         self.replies = replies
         self._mark = hash(replies)
         self._steps: Steps | None = None
@@ -116,7 +118,7 @@ class Actor:
 
     def copy(self) -> Actor:
         """Returns a copy."""
-        other = Actor(self._make, self.replies)
+        other = Actor(self._make, self.replies, self.verb)
         other._mark = self._mark
         return other
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from tests.explore.effects import (
     Held,
@@ -32,6 +32,20 @@ from tests.explore.world import (
 )
 
 CURRENT = ("open", "closed")
+#: Of a dropped commit; of one in which nothing was left, while what has left it may lie beside the archive.
+DROPPED = ("dropped", "emptied")
+
+
+class Bound(Protocol):
+    """What binds an archive to the database that writes to it. `mark`: what names of its commits end with."""
+
+    mark: str
+
+    def claim(self, run: Run) -> Steps:
+        """Makes sure, once, that the archive is this database's."""
+
+    def check_lineage(self) -> Steps:
+        """Raises Halt where somebody else has written there."""
 
 
 @dataclass
@@ -46,6 +60,7 @@ class Run:
     staying: set[int] = field(default_factory=set)
     deleted_by_others: set[int] = field(default_factory=set)
     names: Iterator[int] = field(default_factory=count)
+    bound: Bound | None = None  # to its deployment
 
     @property
     def ahead(self) -> int:
@@ -54,7 +69,17 @@ class Run:
 
     def name(self) -> str:
         """Returns the name of a new commit."""
-        return f"f{self.lease.fence}-{next(self.names)}"
+        return f"f{self.lease.fence}-{next(self.names)}{self.bound.mark if self.bound else ''}"
+
+    def claim(self) -> Steps:
+        """Claims the archive, once, where it is bound."""
+        if self.bound is not None:
+            yield from self.bound.claim(self)
+
+    def check_lineage(self) -> Steps:
+        """Raises Halt where somebody else has written to the archive, where it is bound."""
+        if self.bound is not None:
+            yield from self.bound.check_lineage()
 
     def waits(self, created: int) -> bool:
         """Returns whether what was copied then stays for its grace."""
@@ -178,12 +203,19 @@ def drop(name: str) -> Steps:
     yield delete("file", name)
 
 
+def is_emptied(receipt: Receipt) -> bool:
+    """Returns whether nothing was left in a commit that goes, and its time is not over."""
+    return receipt.state == "replaced" and receipt.replaced_by is None and not receipt.ended
+
+
 def mark_dropped(name: str) -> Effect:
     """Reduces the receipt of a commit."""
 
     def do(world: World) -> None:
         found: Receipt = world.db["receipt", name]
-        dropped = Receipt("dropped", (), found.sequence, 0, found.replaced_by)
+        dropped = Receipt("dropped", (), found.sequence, 0, found.replaced_by, ended=found.ended)
+        if is_emptied(found):
+            dropped = dropped._replace(state="emptied", created=found.created, tombstone=found.tombstone)
         world.write({("receipt", name): dropped})
 
     return Effect(f"marks {name} as dropped", do)
@@ -213,11 +245,8 @@ def drop_replaced(name: str) -> Steps:
         yield write(f"notes that {name} is due", {("receipt", name): due})
     if (yield get("manifest", name)) is not None:
         yield from drop(name)
-    if receipt.ended:
-        for it in (yield from with_replaced((yield from required("link", name)))):
-            kept = [key for key in (yield listing("kept")) if key.startswith(f"{it.commit}.")]
-            if kept:
-                yield delete("kept", *kept)
+    if receipt.ended and (kept := (yield from kept_of((yield from required("link", name))))):
+        yield delete("kept", *kept)
     yield mark_dropped(name)
 
 
@@ -231,6 +260,12 @@ def with_replaced(manifest: Manifest) -> Steps:
             found.append(there)
             waiting += there.replaces
     return found
+
+
+def kept_of(manifest: Manifest) -> Steps:
+    """Returns the names of what was kept of a commit, and of all that it took over."""
+    names = tuple(f"{it.commit}." for it in (yield from with_replaced(manifest)))
+    return [key for key in (yield listing("kept")) if key.startswith(names)]
 
 
 def look_at_files(name: str) -> Steps:

@@ -23,6 +23,8 @@ class Held(NamedTuple):
 
 
 Steps = Generator[Effect, Any, Any]
+#: A program: given its holder, the time by its host's clock, and the grace of the policy.
+Maker = Callable[[str, int, int], Steps]
 
 
 def instant(now: int) -> datetime:
@@ -170,13 +172,13 @@ def _value(expression: Any, document: Mapping[str, Any], now: int) -> Any:
 # The store
 
 
-def put(kind: str, name: str, value: Any) -> Effect:
+def put(kind: str, name: Any, value: Any) -> Effect:
     """Writes an object. A manifest is written only where there is none."""
     key = kind, name
     return Effect(f"puts the {kind} of {name}", lambda world: world.put(key, value), (key, value))
 
 
-def get(kind: str, name: str) -> Effect:
+def get(kind: str, name: Any) -> Effect:
     """Reads an object; None where it is not there."""
     return Effect(f"reads the {kind} of {name}", lambda world: world.store.get((kind, name)))
 
@@ -186,10 +188,10 @@ def listing(kind: str) -> Effect:
     return Effect(f"lists each {kind}", lambda world: Frozen(world.store.of(kind)), lists=True)
 
 
-def delete(kind: str, *names: str) -> Effect:
+def delete(kind: str, *names: Any) -> Effect:
     """Removes objects."""
     keys = [(kind, name) for name in names]
-    return Effect(f"deletes the {kind} of {', '.join(names)}", lambda world: world.remove(keys))
+    return Effect(f"deletes the {kind} of {', '.join(map(str, names))}", lambda world: world.remove(keys))
 
 
 def put_sound(kind: str, name: str, value: Any) -> Steps:

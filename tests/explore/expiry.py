@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from bucketwise.archivers.expiring.rule import RetentionRule
 from bucketwise.buckets.fields.times import as_ms
-from tests.explore.commits import Run, Writes, drop_replaced, with_replaced
+from tests.explore.commits import DROPPED, Run, Writes, drop_replaced, kept_of, with_replaced
 from tests.explore.effects import EPOCH, Steps, checked, instant, read, required, transaction
-from tests.explore.world import DAY, HOUR, Frozen, Manifest, Receipt, World, end_of
+from tests.explore.world import DAY, HOUR, Effect, Frozen, Manifest, Receipt, World, end_of
 
 #: How long readings stay, what is archived at least, and what has a tombstone.
 KEEP, STAY, GRACE = 2 * DAY, HOUR, HOUR
@@ -27,8 +27,8 @@ def ended_by(rule: RetentionRule) -> int:
 
 
 def may_end(receipt: Receipt) -> bool:
-    """Returns whether nothing of a commit is live."""
-    return receipt.state == "closed"
+    """Returns whether nothing of a commit is live, and something of it lies in the archive or beside it."""
+    return receipt.state in ("closed", "emptied")
 
 
 def is_past(rule: RetentionRule, manifest: Manifest) -> bool:
@@ -39,22 +39,36 @@ def is_past(rule: RetentionRule, manifest: Manifest) -> bool:
 
 def expire(run: Run) -> Steps:
     """Puts tombstones on what is past its time, and removes what is under one that is due."""
-    rule, new, due = rule_at(run.now), list[str](), list[Manifest]()
+    rule, new, due, over = rule_at(run.now), list[str](), list[Manifest](), list[str]()
     for name, receipt in (yield read("receipt")).of("receipt").items():
         if not may_end(receipt):
             continue
-        manifest: Manifest = yield from required("manifest", name)
+        is_emptied = receipt.state == "emptied"
+        manifest: Manifest = yield from required("link" if is_emptied else "manifest", name)
         if is_past(rule, manifest):
+            is_over = is_emptied and not (yield from kept_of(manifest))
             stage = rule.stage(receipt.tombstone)
             if stage == "none":
-                new.append(name)
+                (over if is_over else new).append(name)
             elif stage == "due" and not receipt.tombstone.get("held"):
                 due.append(manifest)
     if new:
         yield from transaction(run.lease, "place tombstones", lambda db: (_placed(db, new, rule), None))
+    for name in over:
+        yield mark_over(name)
     for manifest in due:
         yield from checked(run.lease)
         yield from end(run, rule, manifest)
+
+
+def mark_over(name: str) -> Effect:
+    """Marks the record of a commit in which nothing was left, and that has left nothing, as that of any
+    dropped one."""
+
+    def do(world: World) -> None:
+        world.write({("receipt", name): world.db["receipt", name]._replace(state="dropped", tombstone=None)})
+
+    return Effect(f"marks {name} as over", do)
 
 
 def _placed(before: Frozen, names: Sequence[str], rule: RetentionRule) -> Writes:
@@ -65,7 +79,9 @@ def _placed(before: Frozen, names: Sequence[str], rule: RetentionRule) -> Writes
 def end(run: Run, rule: RetentionRule, manifest: Manifest) -> Steps:
     """Removes a commit, unless a hold covers it by now."""
     name, before = manifest.commit, (yield from with_replaced(manifest))
-    if (yield read("ended")).get(("ended", 0), -KEEP) < ended_by(rule):
+    known = yield read("ended", "receipt")
+    is_emptied = known["receipt", name].state == "emptied"  # then nothing goes that a summary counts
+    if not is_emptied and known.get(("ended", 0), -KEEP) < ended_by(rule):
         noted = {("ended", 0): ended_by(rule)}
         yield from transaction(run.lease, "note what has ended", lambda _: (noted, None))
 
@@ -102,11 +118,15 @@ def is_held(db: Frozen, manifests: Sequence[Manifest]) -> bool:
 
 
 def not_ended(world: World) -> Iterator[str]:
-    """Yields the commits that are past their time once runs have followed, and that nothing keeps."""
+    """Yields the commits that are past their time once runs have followed, and that nothing keeps; and what
+    was kept of commits in which nothing was left."""
     rule = rule_at(world.now - 4 * HOUR)  # runs before the last one
-    for name, receipt in world.db.of("receipt").items():
-        if receipt.state != "closed" or rule.stage(receipt.tombstone) == "lifted":
+    receipts, kept = world.db.of("receipt"), {key.rpartition(".")[0] for key in world.store.of("kept")}
+    for name, receipt in receipts.items():
+        is_left = receipt.state in DROPPED and receipt.replaced_by is None and not receipt.ended
+        is_left = is_left and name in kept
+        if not (is_left or receipt.state == "closed") or rule.stage(receipt.tombstone) == "lifted":
             continue
-        manifest: Manifest = world.store["manifest", name]
+        manifest: Manifest = world.store["link" if is_left else "manifest", name]
         if is_past(rule, manifest) and not is_held(world.db, [manifest]):
-            yield f"not ended: {name}"
+            yield f"not ended: {'what was kept of ' if is_left else ''}{name}"

@@ -1,4 +1,4 @@
-"""Explores the world: random schedules of events, all schedules breadth-first, and the shortest that fails.
+"""Explores the world: schedules of events, all of them breadth-first, and the shortest that fails.
 
 A schedule is a list of events. What each does depends on the state alone, so that a schedule can be repeated,
 and shortened by leaving events out: those that can't happen any more are passed over.
@@ -6,20 +6,22 @@ and shortened by leaving events out: those that can't happen any more are passed
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 from tests.explore.actors import KINDS, PROGRAMS, Actor, Kind, write, writes
 from tests.explore.expiry import not_ended
 from tests.explore.others import hold, holds
 from tests.explore.promises import broken_at_rest, broken_now
-from tests.explore.world import HOUR, Effect, Frozen, World
+from tests.explore.world import HOUR, Effect, Frozen, World, shown
 
 Event = tuple[Any, ...]
+#: Where actors work: in the database, and in its clone.
 SLOTS = ("A", "B")
+CLONE_SLOTS = ("C",)
 #: Steps that an actor takes at once; 0: until the store may fail it.
 LENGTHS = (0, 1, 4, 1000)
 
@@ -49,6 +51,7 @@ class State:
     grace: int = 0
     scope: Scope = EVERYTHING
     world: World = field(default_factory=World)
+    clone: World | None = None  # another database, which has the same store
     actors: dict[str, Actor] = field(default_factory=dict)
     happened: Frozen = field(default_factory=Frozen)  # kind of event -> how often, where that is limited
 
@@ -63,12 +66,54 @@ class State:
     def copy(self) -> State:
         """Returns a copy."""
         actors = {name: it.copy() for name, it in self.actors.items()}
-        return State(self.grace, self.scope, self.world.copy(), actors, self.happened)
+        clone = None if self.clone is None else self.clone.copy()
+        return State(self.grace, self.scope, self.world.copy(), clone, actors, self.happened)
 
     def key(self) -> tuple[Any, ...]:
         """Returns what is equal for states from which the same may follow."""
         actors = tuple(sorted((name, hash(it)) for name, it in self.actors.items()))
-        return self.world.key(), actors, self.happened
+        return self.world.key(), self.clone and self.clone.key(), actors, self.happened
+
+    @property
+    def worlds(self) -> Iterator[World]:
+        """Yields the databases."""
+        yield self.world
+        if self.clone is not None:
+            yield self.clone
+
+    def _at(self, slot: str) -> World:
+        if slot in SLOTS:
+            return self.world
+        assert self.clone is not None
+        return self.clone
+
+    @property
+    def _may_clone(self) -> bool:
+        return (
+            self.scope.kind == "shared" and self.clone is None and not self.actors and not self.world.flying
+        )
+
+    def _may_start(self, slot: str, verb: str) -> bool:
+        """Returns whether a program may begin: who adopts has stopped all runs of the other database."""
+        if self.clone is None:
+            return slot in SLOTS
+        others = [it for name, it in self.actors.items() if (name in SLOTS) != (slot in SLOTS)]
+        is_alone = not others and not self.world.flying
+        return is_alone if verb == "adopt" else all(it.verb != "adopt" for it in others)
+
+    def broken(self) -> str | None:
+        """Returns what is wrong with the databases after a step; None where nothing is."""
+        found = (wrong for world in self.worlds for wrong in broken_now(world))
+        return next(chain(found, self._lost_between()), None)
+
+    def _lost_between(self) -> Iterator[str]:
+        """Yields what one database has archived after they parted, and nobody has."""
+        for world in self.worlds if self.clone is not None else ():
+            files = (docs for (kind, _), docs in world.store.items() if kind in ("file", "kept"))
+            there = {(it.id, it.born) for docs in files for it in docs}
+            for doc in world.gone:
+                if doc.born > world.cloned_at and (doc.id, doc.born) not in there:
+                    yield f"lost: {shown(doc)}, that the {world.name} has archived"
 
     def events(self) -> Iterator[Event]:
         """Yields what may happen next."""
@@ -79,9 +124,10 @@ class State:
 
     def _all_events(self) -> Iterator[Event]:
         scope = self.scope
-        for slot in SLOTS:
+        for slot in (*SLOTS, *(CLONE_SLOTS if self.clone is not None else ())):
             if (actor := self.actors.get(slot)) is None:
-                yield from (("start", slot, verb, skew) for verb in scope.verbs for skew in scope.skews)
+                verbs = [it for it in scope.verbs if self._may_start(slot, it)]
+                yield from (("start", slot, verb, skew) for verb in verbs for skew in scope.skews)
             else:
                 yield from (("step", slot, length) for length in scope.lengths)
                 yield "kill", slot
@@ -96,6 +142,10 @@ class State:
             yield from (("hold", *it) for it in holds(self.world))
         yield from (("arrive", i) for i in range(len(self.world.flying)))
         yield from (("tick", hours) for hours in self._kind.hours)
+        if self.clone is not None:
+            yield from (("elsewhere", *it) for it in writes(self.clone))
+        elif self._may_clone:
+            yield from (("clone", it) for it in (False, True))
 
     def happen(self, event: Event) -> str | None:
         """Lets an event happen. Returns its line in a story; None where it can't happen."""
@@ -104,6 +154,7 @@ class State:
             "start": self._start, "step": self._step, "kill": self._kill, "late": self._late,
             "lose": self._lose, "stale": self._stale,
             "write": self._write, "hold": self._hold, "arrive": self._arrive, "tick": self._tick,
+            "clone": self._clone, "elsewhere": self._write_elsewhere,
         }  # fmt: skip
         line: str | None = happen[kind](*rest)
         if line is not None and kind in self.scope.most:
@@ -111,12 +162,14 @@ class State:
         return line
 
     def _start(self, slot: str, verb: str, skew: int) -> str | None:
-        if slot in self.actors:
+        if slot in self.actors or not self._may_start(slot, verb):
             return None
-        now = self.world.now + skew
-        self.world.started += 1
-        holder = f"{slot}{self.world.started}"
-        self.actors[slot] = Actor(partial(self._kind.programs[verb], holder, now, self.grace))
+        world = self._at(slot)
+        now = world.now + skew
+        world.started += 1
+        self._share(world)
+        holder = f"{slot}{world.started}"
+        self.actors[slot] = Actor(partial(self._kind.programs[verb], holder, now, self.grace), verb=verb)
         clock = f", by a clock that is an hour {'ahead' if skew > 0 else 'behind'}" if skew else ""
         return f"{slot} starts to {verb}{clock}"
 
@@ -130,13 +183,14 @@ class State:
             if lines and not length and actor.next.may_fail:
                 break
             name = actor.next.name
-            reply = actor.step(self.world)
+            reply = actor.step(self._at(slot))
+            self._share(self._at(slot))
             is_short = isinstance(reply, bool | str) or len(str(reply)) <= 60
             answer = "" if reply in (None, True) or not is_short else f": {reply}"
             lines.append(f"{slot} {name}{answer}{self._end(slot)}")
             if slot not in self.actors:
                 break
-            if next(broken_now(self.world), None):
+            if self.broken():
                 break
         return "\n".join(lines)
 
@@ -148,6 +202,7 @@ class State:
         if actor is None or actor.next is None or actor.next.put is None:
             return None
         self.world.flying += (actor.next.put,)
+        self._share(self.world)
         del self.actors[slot]
         return f"{slot} {actor.next.name}, which is still on its way, and is killed"
 
@@ -156,7 +211,7 @@ class State:
         if actor is None or actor.next is None or actor.next.put is None:
             return None
         name = actor.next.name
-        actor.step(self.world, lambda _world, _effect: None)
+        actor.step(self._at(slot), lambda _world, _effect: None)
         return f"{slot} {name}, which is acknowledged, and lost{self._end(slot)}"
 
     def _stale(self, slot: str) -> str | None:
@@ -164,7 +219,7 @@ class State:
         if actor is None or actor.next is None or not actor.next.lists:
             return None
         name = actor.next.name
-        actor.step(self.world, _as_before)
+        actor.step(self._at(slot), _as_before)
         return f"{slot} {name}, as of before the last change of the store{self._end(slot)}"
 
     def _end(self, slot: str) -> str:
@@ -180,12 +235,15 @@ class State:
         key, value = self.world.flying[place]
         self.world.flying = self.world.flying[:place] + self.world.flying[place + 1 :]
         self.world.put(key, value)
+        self._share(self.world)
         return f"the {key[0]} of {key[1]} arrives"
 
     def _write(self, verb: str, identity: int, *day: int) -> str | None:
         if (verb, identity, *day) not in writes(self.world):
             return None
-        return f"a writer: {verb} {identity}: {write(self.world, verb, identity, *day)}"
+        line = f"a writer: {verb} {identity}: {write(self.world, verb, identity, *day)}"
+        self._share(self.world)
+        return line
 
     def _hold(self, verb: str, day: int) -> str | None:
         return hold(self.world, verb, day) if (verb, day) in holds(self.world) else None
@@ -194,7 +252,29 @@ class State:
         if hours not in self._kind.hours:
             return None
         self.world.now += hours * HOUR
+        self._share(self.world)
         return f"{hours} h pass"
+
+    def _clone(self, is_told_apart: bool) -> str | None:
+        if not self._may_clone:
+            return None
+        self.clone = self.world.clone(is_told_apart=is_told_apart)
+        return f"the database is cloned, {'from a dump' if is_told_apart else 'and nothing tells it apart'}"
+
+    def _write_elsewhere(self, verb: str, identity: int, *day: int) -> str | None:
+        if self.clone is None or (verb, identity, *day) not in writes(self.clone):
+            return None
+        line = f"a writer, in the clone: {verb} {identity}: {write(self.clone, verb, identity, *day)}"
+        self._share(self.clone)
+        return line
+
+    def _share(self, at: World) -> None:
+        """Has the other database see what was done at one."""
+        for other in self.worlds:
+            if other is not at:
+                at.share(other)
+                if at.took_over:
+                    at.take_over(other)
 
     def finish(self) -> Iterator[str]:
         """Has all writes arrive and all actors die. Clean runs follow, the last of which has nothing to do.
@@ -203,27 +283,72 @@ class State:
             yield self._arrive(0) or ""
         for slot in list(self.actors):
             yield self._kill(slot) or ""
-        before, kind = None, self._kind
+        kind = self._kind
         self.world.now += 2 * (kind.hours[-1] - 1) * HOUR
-        for number in range(kind.cleans):
-            self.world.now += 3 * HOUR
-            before = _lasting(self.world)
-            clean = partial(kind.programs[kind.clean], f"clean {number}", self.world.now, self.grace)
-            actor = Actor(clean)
-            while actor.next is not None:
-                yield f"clean run {number + 1} {actor.next.name}"
-                actor.step(self.world)
-                if wrong := next(broken_now(self.world), None):
-                    yield wrong
-                    return
-            if actor.end != "0":
-                yield f"a clean run ends with {actor.end}"
+        if self.clone is None:
+            yield from self._come_to_rest(self.world)
+        else:
+            yield from self._settle_both(self.world, self.clone)
+
+    def _settle_both(self, first: World, clone: World) -> Iterator[str]:
+        """Has the one that owns the archive come to rest. Then the other one is refused, takes the archive
+        over and comes to rest, and the former owner is refused."""
+        owner, other = (clone, first) if first.owner == clone.name else (first, clone)
+        for one, another in ((owner, other), (other, owner)):
+            end = yield from self._clean(one, "adopt")
+            if is_given_up(end):  # and nothing was changed: the owner goes on
+                yield from self._come_to_rest(another)
                 return
-        if before != _lasting(self.world):
+            if end != "0":
+                yield f"a clean run ends with {end}, that adopts"
+                return
+            yield from self._come_to_rest(one)
+            yield from self._refused(another)
+
+    def _refused(self, world: World) -> Iterator[str]:
+        if world.owner is None:
+            return
+        before = world.docs, world.store
+        end = yield from self._clean(world, self._kind.clean)
+        if not end.startswith(("0", "5")):
+            yield f"a clean run where another database owns the archive ends with {end}"
+        if (world.docs, world.store) != before:
+            yield "a clean run changes what another database owns"
+
+    def _clean(self, world: World, verb: str) -> Generator[str, None, str]:
+        """Has a run come to its end. Yields its lines. Returns how it ends."""
+        world.now += 3 * HOUR
+        self._share(world)
+        name = f"{'C ' if world.name == 'clone' else ''}clean {world.now // HOUR}"
+        actor = Actor(partial(self._kind.programs[verb], name, world.now, self.grace))
+        while actor.next is not None:
+            yield f"a clean run ({name}) {actor.next.name}"
+            actor.step(world)
+            self._share(world)
+            if wrong := self.broken():
+                yield wrong
+                break
+        return actor.end or "what is wrong"
+
+    def _come_to_rest(self, world: World) -> Iterator[str]:
+        before, kind = None, self._kind
+        for _ in range(kind.cleans):
+            before = _lasting(world)
+            end = yield from self._clean(world, kind.clean)
+            if end != "0":
+                yield f"a clean run ends with {end}"
+                return
+        if before != _lasting(world):
             yield "the last clean run changes something"
-        yield from broken_at_rest(self.world)
+        yield from broken_at_rest(world)
         if kind.clean == "run":
-            yield from not_ended(self.world)
+            yield from not_ended(world)
+
+
+def is_given_up(end: str) -> bool:
+    """Returns whether a person has to decide: another database's run has dropped a commit from which
+    originals had been deleted here."""
+    return end.startswith("5: the manifest of ") and end.endswith(" is missing")
 
 
 def _as_before(world: World, effect: Effect) -> Any:
@@ -234,13 +359,15 @@ def _as_before(world: World, effect: Effect) -> Any:
 
 
 def _lasting(world: World) -> tuple[Any, ...]:
-    return {key: value for key, value in world.db.items() if key[0] != "lease"}, world.store
+    own = ("lease", "fence")
+    return {key: value for key, value in world.db.items() if key[0] not in own}, world.store
 
 
 #: How what is wrong begins.
 WRONG = (
     "lost", "counts twice", "deleted", "ended", "no longer kept", "not archived", "not ended", "left over",
-    "not erased", "day ", "a clean run ", "the last",
+    "not erased", "day ", "a clean run ends", "a clean run changes", "a clean run where", "the last",
+    "two own",
 )  # fmt: skip
 
 
@@ -263,7 +390,7 @@ def repeat(events: Sequence[Event], grace: int = 0, kind: str = "offline") -> Fa
             continue
         done.append(event)
         story.append(line)
-        if wrong := next(broken_now(state.world), None):
+        if wrong := state.broken():
             return Failure(grace, kind, done, wrong, story)
     for line in state.finish():
         story.append(line)
@@ -289,57 +416,6 @@ def shortest(failure: Failure) -> Failure:
     return failure
 
 
-GRACES = (0, HOUR)
-
-
-_RARE = ("start", "kill", "late", "lose", "stale", "arrive", "tick")
-
-
-class Course(NamedTuple):
-    """What one schedule is like. Those that have less of one thing have more of others."""
-
-    grace: int
-    scope: Scope
-    weights: dict[str, float]  # kind of event -> how often it is chosen
-
-    @classmethod
-    def by(cls, chooser: random.Random) -> Course:
-        """Returns a random one."""
-        share = chooser.choice((0, 0, 0.3))  # mostly, runs alone have enough to do
-        kind = chooser.choice(("offline", "offline", "offline", "ending", "online"))
-        verbs = [it for it in KINDS[kind].programs if it not in PROGRAMS or chooser.random() < share]
-        skews, is_faulty = chooser.choice(((0,), (0, HOUR), (-HOUR, HOUR))), chooser.random() < 0.3
-        verbs = [*verbs, KINDS[kind].clean]
-        scope = Scope(tuple(verbs), skews, LENGTHS, chooser.random() < 0.3, is_faulty, kind)
-        rarely = {it: chooser.choice((0.2, 1, 3)) for it in _RARE}
-        return cls(chooser.choice(GRACES), scope, {"step": 3, "write": 0.5, "hold": 0.3, **rarely})
-
-
-def random_schedule(seed: int, depth: int, keys: set[int] | None = None) -> Failure | None:
-    """Returns what fails in a random schedule of this many events, and in the clean runs that follow. Adds
-    the states to `keys`."""
-    chooser = random.Random(seed)
-    course = Course.by(chooser)
-    state = State(course.grace, course.scope)
-    events, story = list[Event](), list[str]()
-    for _ in range(depth):
-        possible = list(state.events())
-        event = chooser.choices(possible, [course.weights[it[0]] for it in possible])[0]
-        if (line := state.happen(event)) is None:
-            continue
-        events.append(event)
-        story.append(line)
-        if keys is not None:
-            keys.add(hash(state.key()))
-        if wrong := next(broken_now(state.world), None):
-            return Failure(state.grace, state.scope.kind, events, wrong, story)
-    for line in state.finish():
-        story.append(line)
-        if line.startswith(WRONG):
-            return Failure(state.grace, state.scope.kind, events, line, story)
-    return None
-
-
 def exhaustive(depth: int, scope: Scope, grace: int = 0) -> Iterator[tuple[int, int, Failure | None]]:
     """Explores all schedules breadth-first, each state once. A level is one turn: an event, or as many steps
     of one actor as one likes. From each state in which no actor is at work, clean runs follow as well. Yields
@@ -353,8 +429,8 @@ def exhaustive(depth: int, scope: Scope, grace: int = 0) -> Iterator[tuple[int, 
                     if (key := hash(other.key())) in seen:
                         continue
                     seen.add(key)
-                    if next(broken_now(other.world), None) or _ends_badly(other):
-                        yield level, len(seen), repeat([*events, turn], grace)
+                    if other.broken() or _ends_badly(other):
+                        yield level, len(seen), repeat([*events, turn], grace, scope.kind)
                         return
                     further.append((other, [*events, turn]))
         waiting = further

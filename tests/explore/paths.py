@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from tests.explore.actors import Actor
 from tests.explore.explorer import Event, Scope, State
+from tests.explore.kept import FOLDER, learned, sources
 from tests.explore.world import HOUR, Effect
 
 #: Where a program stands: functions and lines, the outermost first; nothing once it has ended.
@@ -180,6 +181,12 @@ _LENGTHS = (0, 4, 1000)
 @cache
 def explored() -> Paths:
     """Returns the paths of all programs of an offline archive."""
+    found = learned(FOLDER, "paths", sources(), _explored)
+    assert isinstance(found, Paths)
+    return found
+
+
+def _explored() -> Paths:
     paths = Paths()
     for others in ((), ("compact",), ("restore", "unpin"), ("erase",)):
         paths.explore(Scope(("archive", *others), (0,), _LENGTHS), range(150))

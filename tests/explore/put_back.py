@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from bucketwise.archivers import decisions
-from tests.explore import actors, commits, effects, expiry, online, recovery, runs
+from tests.explore import actors, binding, commits, effects, expiry, online, recovery, runs
 from tests.explore.effects import Steps
-from tests.explore.explorer import Failure, random_schedule, repeat
-from tests.explore.world import Effect, World
+from tests.explore.explorer import Failure, repeat
+from tests.explore.schedules import random_schedule
+from tests.explore.world import Effect, Manifest, World
 
 compared, exchange, acquire = decisions.compared, commits.exchange, effects.acquire
 
@@ -97,17 +98,22 @@ def unread(kind: str, name: str, value: Any) -> Steps:
     yield effects.put(kind, name, value)
 
 
+def by_fence(other: Manifest, manifest: Manifest, **_named: Any) -> bool:
+    """Takes what was made under a later lease for later, whichever database's leases they are."""
+    return other.fence > manifest.fence
+
+
 def directly(db: Any, manifests: Any) -> list[str]:
     """Takes along only what an ended commit itself took over."""
     found = db.of("receipt").items()
     return [name for name, it in found if it.replaced_by == manifests[0].commit and it.state == "replaced"]
 
 
-def _whole(*verbs: str) -> Iterator[tuple[Any, ...]]:
+def _whole(*verbs: str, slot: str = "A") -> Iterator[tuple[Any, ...]]:
     """Yields the events of programs that do all that they do."""
     for verb in verbs:
-        yield "start", "A", verb, 0
-        yield "step", "A", 1000
+        yield "start", slot, verb, 0
+        yield "step", slot, 1000
 
 
 _MERGED_TWICE = (
@@ -123,6 +129,14 @@ _MERGED_TWICE = (
     ("tick", 1),
     *_whole("run"),
 )
+_ADOPTED_BACK = (
+    ("clone", True),
+    *_whole("archive", "archive"),
+    ("elsewhere", "insert", 1, 0),
+    ("write", "insert", 1, 0),
+    *_whole("archive"),
+    *_whole("adopt", "archive", slot="C"),
+)
 _NEAR_ONLY = (runs, "is_looked_at", not_in_a_grace)
 FAULTS = {
     "deletes-by-id": _fault(
@@ -133,7 +147,7 @@ FAULTS = {
     "no-guard": _fault(
         "transactions of a run that had lost its lease went through",
         (effects, "guard", lambda _lease, _before: {}),
-        seed=443,
+        seed=796,
     ),
     "moved-counts-twice": _fault(
         "a bucket that moved in its grace counted twice once its newer copy's original had gone",
@@ -182,6 +196,11 @@ FAULTS = {
         events=_MERGED_TWICE,
         kind="ending",
     ),
+    "emptied-stays": _fault(
+        "what had left a commit in which nothing was left stayed for good",
+        (commits, "is_emptied", lambda _receipt: False),
+        seed=16,
+    ),
     "ended-while-held": _fault(
         "a hold that was placed after a tombstone did not keep what lies under it",
         (expiry, "is_held", lambda _db, _manifests: False),
@@ -202,7 +221,29 @@ FAULTS = {
     "listing-believed": _fault(
         "files were cleared of a commit that has a receipt, and that a listing left out",
         (recovery, "check_unregistered", lambda _left, _receipts: None),
-        seed=164,
+        seed=204,
+    ),
+    "clone-writes": _fault(
+        "a clone wrote to the archive of its original",
+        (binding, "judge", lambda _lineage, _listed: None),
+        (binding, "check_ours", lambda _checked: None),
+        seed=245,
+    ),
+    "adopts-first": _fault(
+        "an adoption changed the owner before it found that a commit was missing",
+        (binding, "check_adoptable", nothing),
+        seed=815,
+    ),
+    "adopted-unsummarised": _fault(
+        "what an adoption had registered was never rolled up",
+        (recovery, "note_left", nothing),
+        seed=295,
+    ),
+    "adopted-by-fence": _fault(
+        "of two databases' buckets with one `_id`, an adoption took out the one with the earlier lease",
+        (recovery, "is_later", by_fence),
+        events=_ADOPTED_BACK,
+        kind="shared",
     ),
     "merging-dropped": _fault(
         "online, the copy of a later version was dropped where somebody had deleted that in its grace",

@@ -46,7 +46,7 @@ def roll_up(run: Run, days: Collection[int], *, force: bool = False) -> Steps:
             for day in days
             if day in world.dirty and (day not in summaries or summaries[day].seen < world.dirty[day])
         }
-        due = set(days) if force else set(changed)
+        due = set(days) if force else {*changed, *world.db.of("left")}
         ended = {day for day in due if end_of(day) <= world.db.get(("ended", 0), -DAY)}
         found = counting(world.db, world.store) if due else []
         return Frozen(
@@ -63,7 +63,8 @@ def roll_up(run: Run, days: Collection[int], *, force: bool = False) -> Steps:
 
     due: Frozen = yield Effect(f"rolls up days {sorted(days)}", look)
     if due:
-        writes = {("summary", day): summary for day, summary in due.items()}
+        writes: Writes = {("summary", day): summary for day, summary in due.items()}
+        writes |= {("left", day): None for day in due}
         yield from transaction(run.lease, "write summaries", lambda _: (writes, None))
     return True
 
@@ -121,6 +122,7 @@ def delete_originals(run: Run, manifest: Manifest, docs: Sequence[Doc], due: Seq
     name = manifest.commit
     yield from look_at_files(name)
     yield from checked(run.lease)
+    yield from run.claim()
     yield from required("manifest", name)
 
     def body(before: Frozen) -> tuple[Writes, decisions.Outcome]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.explore.__main__ import LIMITS, explored
-from tests.explore.explorer import Scope, exhaustive, random_schedule, shortest
+from tests.explore.explorer import Scope, exhaustive, shortest
 from tests.explore.put_back import FAULTS, put_back
+from tests.explore.schedules import random_schedule
 
 
 def test_no_schedule_breaks_a_promise() -> None:

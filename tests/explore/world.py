@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bucketwise.archivers import decisions
+from bucketwise.archivers.markers import Deployment
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -135,12 +137,17 @@ class Effect(NamedTuple):
 Program = Generator[Effect, Any, Any]
 
 
+#: What two databases have in common that have one archive.
+SHARED = ("store", "before", "now", "flying", "started", "written", "owner", "forked", "cloned_at")
+
+
 class World:
     """The state of everything but the actors."""
 
     __slots__ = (
-        "archived", "before", "broken", "changes", "db", "dirty", "erased", "erasing", "expired", "flying",
-        "gone", "now", "returned", "rolled", "sound", "started", "store", "written",
+        "archived", "before", "broken", "changes", "cloned_at", "db", "deployment", "dirty", "erased",
+        "erasing", "expired", "flying", "forked", "gone", "name", "now", "owner", "owner_before", "returned",
+        "rolled", "sound", "started", "store", "took_over", "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -152,7 +159,16 @@ class World:
         self.dirty = Frozen()  # day -> the number of its last change
         self.started = 0  # actors so far
         self.flying: tuple[tuple[Any, Any], ...] = ()  # writes to the store that have not arrived
+        self.deployment = Deployment("it", collections=Frozen({RECEIPTS: "first"}))
         # The truth, which no actor sees:
+        self.name = "first"
+        self.owner: str | None = (
+            None  # the name of the only one that may write to the archive, if there is one
+        )
+        self.owner_before: str | None = None  # before an adoption that is under way
+        self.took_over = False  # an adoption has just ended
+        self.cloned_at = 0  # how many readings there were then
+        self.forked: frozenset[tuple[int, int]] = frozenset()  # buckets that changed in one of two databases
         self.written = 0  # readings so far
         self.gone: frozenset[Doc] = frozenset()  # what a run has deleted
         self.archived: frozenset[Doc] = frozenset()  # what was ever part of a registered commit
@@ -188,7 +204,13 @@ class World:
 
     def write(self, changes: Mapping[Any, Any]) -> None:
         """Writes to the database."""
+        self._fork(changes)
         self.db = self.db.but(changes)
+
+    def _fork(self, changes: Mapping[Any, Any]) -> None:
+        """Notes buckets that are not what they are in the other database any more."""
+        both = (it for key in changes if key[0] == "doc" for it in (self.db.get(key), changes[key]))
+        self.forked |= {(it.id, it.born) for it in both if it is not None and it.born <= self.cloned_at}
 
     def put(self, key: Any, value: Any) -> None:
         """Writes to the store; a manifest only where there is none."""
@@ -213,6 +235,7 @@ class World:
             if not is_erasure:
                 self._check_deleted(doc)
         added = [value for key, value in changes.items() if key[0] == "doc" and value is not None]
+        self._fork({key: value for key, value in changes.items() if value is not None})
         for doc in added:
             self.touch(doc.day)
         self.gone -= frozenset(added)
@@ -241,17 +264,60 @@ class World:
         """Notes that it is gone."""
         self.erased |= self.erasing
 
+    def own(self, *, takes_over: bool = False) -> None:
+        """Notes that this database may write to the archive, and no other from now on."""
+        if not takes_over and self.owner not in (None, self.name):
+            self.broken.append(f"two own the archive: the {self.name} as well as the {self.owner}")
+        if self.owner != self.name:
+            self.owner_before, self.owner = self.owner, self.name
+
+    def clone(self, *, is_told_apart: bool) -> World:
+        """Returns a copy of the database that has the same store. `is_told_apart`: by what MongoDB says, as
+        one is that was restored from a dump."""
+        other = self.copy()
+        other.name, self.owner, other.owner = "clone", None, None
+        self.cloned_at = other.cloned_at = self.written
+        if is_told_apart:
+            other.deployment = Deployment("it", collections=Frozen({RECEIPTS: "restored"}))
+        return other
+
+    @property
+    def is_adopting(self) -> bool:
+        """Returns whether an adoption has begun, and not ended."""
+        record = self.db.get(("binding", 0))
+        return record is not None and record.adopting is not None
+
+    def share(self, other: World) -> None:
+        """Has another database see what has become of the store and the time."""
+        for name in SHARED:
+            setattr(other, name, getattr(self, name))
+
+    def take_over(self, other: World) -> None:
+        """Notes that the archive was taken over: whatever runs on the other database have archived counts
+        here, unless it is live here."""
+        live = {(it.id, it.born) for it in self.docs.values()} | self.forked
+        theirs = frozenset(it for it in other.gone if (it.id, it.born) not in live)
+        if self.owner_before == other.name:
+            self.gone, self.archived = theirs, other.archived
+        else:
+            mine = {(it.id, it.born) for it in self.gone}
+            self.gone |= frozenset(it for it in theirs if (it.id, it.born) not in mine)
+        self.erasing |= other.erasing
+        self.expired |= other.expired
+        self.owner_before, self.took_over = self.name, False
+
     def _end(self, name: str) -> None:
         """Holds the end of a commit against what may end. Clocks may be an hour ahead."""
         docs: tuple[Doc, ...] = self.store.get(("file", name), ())
         self.gone -= frozenset(docs)
         self.expired |= {*docs, *self._kept_with(name)}
-        live = self.docs
-        for doc in docs:
+        for doc in (*docs, *self._kept_with(name)):
             if end_of(doc.day) > self.now + HOUR - 2 * DAY:
                 self.broken.append(f"ended before its time: {shown(doc)}")
             if any(doc.day in days for days in self.db.of("hold").values()):
                 self.broken.append(f"ended though it is held: {shown(doc)}")
+        live = self.docs
+        for doc in docs:
             if doc.id in live and live[doc.id].born == doc.born and doc.id not in self.returned:
                 self.broken.append(f"ended though it is live: {shown(doc)}")
 

@@ -93,6 +93,26 @@ def test_of_the_day_before(cycle: Cycle, failed: int) -> None:
     assert cycle.verify().bad == []
 
 
+def test_what_another_database_archived_under_an_earlier_lease_stays(cycle: Cycle) -> None:
+    """An archive goes to another database and back: each has its own count of leases."""
+    put(cycle, 4, 6)
+    begins = Backup(cycle)
+    put(cycle, 0, 1)
+    cycle.run(fence=3)
+    ours = Backup(cycle)
+    begins.put_back(cycle)
+    cycle.adopt()
+    put(cycle, 0, 1)
+    change(cycle, 0, "theirs")
+    cycle.run(fence=2)
+    ours.put_back(cycle)
+    cycle.fence = 3
+    cycle.adopt()
+    cycle.run()
+    assert held(cycle)[:2] == [(0, ""), (0, "theirs")]
+    assert cycle.live() == []
+
+
 @pytest.mark.proof
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("whole", "later"), [(False, True), (True, False)])

@@ -6,9 +6,11 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
@@ -107,6 +109,22 @@ def test_adopt_moves_it_over_and_the_former_owner_halts(
     assert proof["ownership"]["lineage"] == 3
     former = place("run", "-p", "ticks", "--json", now=LATER)
     assert former.code == 5 and "belongs to another database" in former.policy("ticks")["error"]
+    other.drop_database(moved.database.name)
+
+
+@after("run -p ticks")
+def test_what_was_archived_after_the_backup_is_rolled_up_once_it_is_adopted(
+    place: Place, other: MongoClient[dict[str, Any]]
+) -> None:
+    moved = restored_as(place, other)
+    place.database.ticks.insert_one({"symbol": "A", "d": START + timedelta(days=3), "p": {"1": 1.0}})
+    assert place("run", "-p", "ticks", now=LATER).code == 0
+    assert place.database.ticks.count_documents({}) == 0
+    assert moved("adopt", "-p", "ticks", "--reason", "moved").code == 0
+    assert moved("run", "-p", "ticks", now=LATER).code == 0
+    for name in ("ticks_hourly", "ticks_daily"):
+        theirs, mine = (sorted(bson.encode(it) for it in one.database[name].find()) for one in (place, moved))
+        assert theirs == mine
     other.drop_database(moved.database.name)
 
 

@@ -1,0 +1,62 @@
+"""Random schedules, each of a course of its own."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from tests.explore.actors import KINDS, PROGRAMS
+from tests.explore.explorer import LENGTHS, WRONG, Event, Failure, Scope, State
+from tests.explore.world import HOUR
+
+GRACES = (0, HOUR)
+
+
+_RARE = ("start", "kill", "late", "lose", "stale", "arrive", "tick")
+
+
+class Course(NamedTuple):
+    """What one schedule is like. Those that have less of one thing have more of others."""
+
+    grace: int
+    scope: Scope
+    weights: dict[str, float]  # kind of event -> how often it is chosen
+
+    @classmethod
+    def by(cls, chooser: random.Random, *, is_shared: bool) -> Course:
+        """Returns a random one. `is_shared`: of two databases that have one archive."""
+        share = chooser.choice((0, 0, 0.3))  # mostly, runs alone have enough to do
+        kind = chooser.choice(("offline", "offline", "offline", "ending", "online"))
+        kind = "shared" if is_shared else kind
+        verbs = [it for it in KINDS[kind].programs if it not in PROGRAMS or chooser.random() < share]
+        skews, is_faulty = chooser.choice(((0,), (0, HOUR), (-HOUR, HOUR))), chooser.random() < 0.3
+        verbs = [*verbs, KINDS[kind].clean]
+        scope = Scope(tuple(verbs), skews, LENGTHS, chooser.random() < 0.3, is_faulty, kind)
+        rarely = {it: chooser.choice((0.2, 1, 3)) for it in _RARE}
+        often = {"step": 3, "write": 0.5, "hold": 0.3, "clone": 0.3, "elsewhere": 0.5}
+        return cls(chooser.choice(GRACES), scope, {**often, **rarely})
+
+
+def random_schedule(seed: int, depth: int, keys: set[int] | None = None) -> Failure | None:
+    """Returns what fails in a random schedule of this many events, and in the clean runs that follow. Adds
+    the states to `keys`. In each tenth schedule the database may be cloned."""
+    chooser = random.Random(seed)
+    course = Course.by(chooser, is_shared=seed % 10 == 5)
+    state = State(course.grace, course.scope)
+    events, story = list[Event](), list[str]()
+    for _ in range(depth):
+        possible = list(state.events())
+        event = chooser.choices(possible, [course.weights[it[0]] for it in possible])[0]
+        if (line := state.happen(event)) is None:
+            continue
+        events.append(event)
+        story.append(line)
+        if keys is not None:
+            keys.add(hash(state.key()))
+        if wrong := state.broken():
+            return Failure(state.grace, state.scope.kind, events, wrong, story)
+    for line in state.finish():
+        story.append(line)
+        if line.startswith(WRONG):
+            return Failure(state.grace, state.scope.kind, events, line, story)
+    return None
