@@ -61,8 +61,8 @@ class MongoDB(Table):
 
 
 class ObjectLock(Table):
-    """The table `store.object_lock`: how long S3 keeps the files of a commit from being removed, by
-    anybody."""
+    """The table `store.object_lock`: how long the cloud keeps the files of a commit from being
+    removed, by anybody."""
 
     mode: Literal["governance", "compliance"]
     days: LockDays
@@ -74,7 +74,7 @@ class StorePlace(Table):
     url: str
     endpoint_url: str | None = None
     region: Region | None = None
-    object_lock: ObjectLock | None = None  # of S3
+    object_lock: ObjectLock | None = None  # of clouds
 
 
 class StoreCopy(StorePlace):

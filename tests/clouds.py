@@ -6,16 +6,19 @@ import base64
 import fcntl
 import hashlib
 import hmac
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import formatdate
+from datetime import datetime
+from email.utils import formatdate, parsedate_to_datetime
 from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -48,14 +51,40 @@ class Container:
         self, method: str, path: str = "", data: bytes | None = None, query: dict[str, str] | None = None
     ) -> bytes:
         """The body of the answer."""
+        return self.answer(method, self.address(path, query), data)[1]
+
+    def address(self, path: str, query: dict[str, str] | None = None) -> str:
         url = "/".join([self.endpoint_url, self.name, *([quote(path)] if path else [])])
-        url += f"?{urlencode(query)}" if query else ""
-        headers = self.signed(method, url, data)
+        return url + (f"?{urlencode(query)}" if query else "")
+
+    def answer(
+        self, method: str, url: str, data: bytes | None = None, **more: str
+    ) -> tuple[dict[str, str], bytes]:
+        """The headers of the answer, and its body."""
+        headers = self.signed(method, url, data) | more
         with urllib.request.urlopen(
             urllib.request.Request(url, data, headers, method=method), timeout=60
         ) as answer:
-            body: bytes = answer.read()
-        return body
+            return dict(answer.headers), answer.read()
+
+    def lock_of(self, name: str) -> tuple[str, datetime] | None:
+        """Mode and end of an object's lock, as the cloud calls it."""
+        raise NotImplementedError
+
+    def versions_of(self, name: str) -> list[str]:
+        """The addresses of the versions of an object, which may be removed there."""
+        raise NotImplementedError
+
+    def remove_versions(self, name: str) -> list[int]:
+        """What the cloud answers to whoever would remove the versions of an object."""
+        return [self._status_of_removal(it) for it in self.versions_of(name)]
+
+    def _status_of_removal(self, url: str) -> int:
+        try:
+            self.answer("DELETE", url)
+        except urllib.error.HTTPError as error:
+            return error.code
+        return 200
 
     def signed(self, method: str, url: str, data: bytes | None) -> dict[str, str]:
         raise NotImplementedError
@@ -106,6 +135,16 @@ class AzureContainer(Container):
     def create(self) -> None:
         self.request("PUT", query={"restype": "container"})
 
+    def lock_of(self, name: str) -> tuple[str, datetime] | None:
+        told, _ = self.answer("HEAD", self.address(self.prefix + name))
+        until = told.get("x-ms-immutability-policy-until-date")
+        return (told["x-ms-immutability-policy-mode"], parsedate_to_datetime(until)) if until else None
+
+    def versions_of(self, name: str) -> list[str]:
+        asked = {"restype": "container", "comp": "list", "include": "versions", "prefix": self.prefix + name}
+        found = re.findall("<VersionId>([^<]+)<", self.request("GET", query=asked).decode())
+        return [self.address(self.prefix + name, {"versionid": it}) for it in found]
+
     def page(self, after: str) -> bytes:
         more = {"marker": after} if after else {}
         return self.request("GET", query={"restype": "container", "comp": "list"} | more)
@@ -117,6 +156,34 @@ class GoogleBucket(Container):
 
     def create(self) -> None:
         self.request("PUT")
+
+    def set_up(self, *, retention: bool, versions: bool) -> None:
+        """What the bucket is to do with what is locked, and with what goes."""
+        if retention:
+            self.answer("PUT", self.address(""), b"", **{"x-goog-bucket-object-lock-enabled": "true"})
+        status = "Enabled" if versions else "Suspended"
+        body = f"<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>".encode()
+        self.request("PUT", data=body, query={"versioning": ""})
+
+    def keep_soft_deleted(self) -> None:
+        body = json.dumps({"softDeletePolicy": {"retentionDurationSeconds": "604800"}}).encode()
+        self.answer("PATCH", self._told(), body)
+
+    def lock_of(self, name: str) -> tuple[str, datetime] | None:
+        url = f"{self._told()}/o/{quote(self.prefix + name, safe='')}"
+        told = json.loads(self.answer("GET", url)[1]).get("retention")
+        return (told["mode"], datetime.fromisoformat(told["retainUntilTime"])) if told else None
+
+    def versions_of(self, name: str) -> list[str]:
+        query = urlencode({"versions": "true", "prefix": self.prefix + name})
+        _, body = self.answer("GET", f"{self._told()}/o?{query}")
+        return [
+            self.address(it["name"], {"generation": it["generation"]}) for it in json.loads(body)["items"]
+        ]
+
+    def _told(self) -> str:
+        """Where the JSON API tells of the bucket."""
+        return f"{self.endpoint_url}/storage/v1/b/{self.name}"
 
     def page(self, after: str) -> bytes:
         more = {"continuation-token": after} if after else {}

@@ -27,7 +27,8 @@ from bucketwise.buckets.bson import raw
 from bucketwise.config.checks.locations import KINDS
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
-from tests.clouds import ACCOUNT, azurite_command, google_command, new_store
+from tests.azure_locks import VersionsAndLocks, versions_and_locks
+from tests.clouds import ACCOUNT, GoogleBucket, azurite_command, container_of, google_command, new_store
 from tests.cpu import Costs, Meter
 from tests.examples import register
 from tests.faults.tally import Table, Tally
@@ -315,6 +316,42 @@ def google_server() -> Iterator[S3Server]:
 def google_store(google_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A fresh bucket, with a prefix."""
     return new_store("gs", google_server.endpoint_url, monkeypatch)
+
+
+@pytest.fixture
+def google_locking_store(google_store: Store) -> Store:
+    """A fresh bucket whose objects can be locked, and which keeps versions."""
+    bucket = container_of(google_store)
+    assert isinstance(bucket, GoogleBucket)
+    bucket.set_up(retention=True, versions=True)
+    return google_store
+
+
+@pytest.fixture(scope="session")
+def azurite_locks(azurite_server: S3Server) -> Iterator[tuple[str, VersionsAndLocks]]:
+    """A stand-in before Azurite that knows versions and locks, and where it is."""
+    with versions_and_locks(azurite_server.endpoint_url) as found:
+        yield found
+
+
+@pytest.fixture
+def azurite_locking_store(
+    azurite_locks: tuple[str, VersionsAndLocks], monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    """A fresh container that has immutability for versions."""
+    endpoint_url, stand_in = azurite_locks
+    settings = new_store("az", f"{endpoint_url}/{ACCOUNT}", monkeypatch)
+    stand_in.enabled.add(f"/{ACCOUNT}/{container_of(settings).name}")
+    return settings
+
+
+@pytest.fixture
+def moto_locking_store(moto_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A fresh bucket with Object Lock."""
+    use_test_credentials(monkeypatch)
+    name = f"locking-{uuid.uuid4().hex[:12]}"
+    s3_client(moto_server.endpoint_url).create_bucket(Bucket=name, ObjectLockEnabledForBucket=True)
+    return Store(url=f"s3://{name}/archive", endpoint_url=moto_server.endpoint_url, region=REGION)
 
 
 #: The servers of each kind of store; a directory needs none.

@@ -40,8 +40,8 @@ def _files(folder: str, *names: str) -> tuple[str, ...]:
 
 _SERVERS, _PROOFS = "faults/servers", "faults/proofs"
 _STORES = (
-    "s3_faults", "store_faults", "store_requests", "cloud_faults", "cloud_cycles", "archive_faults",
-    "directory_faults",
+    "s3_faults", "store_faults", "store_requests", "cloud_faults", "cloud_cycles", "lock_faults",
+    "lock_cycles", "archive_faults", "directory_faults",
 )  # fmt: skip
 EVIDENCE = (
     Evidence("1–6", "a process is killed at each step of each job", _files(_PROOFS, "crash_points")),

@@ -306,7 +306,10 @@ class OfflineSeries:
             elif older.count:
                 until = older.locked_until
                 lock = "" if until is None else f", and locks some of them until {as_text(until)}"
-                why = f"the store keeps {older.count:,} older versions of files{lock}"
+                soft = (
+                    f" ({older.soft_deleted:,} are soft-deleted, and go later)" if older.soft_deleted else ""
+                )
+                why = f"the store keeps {older.count:,} older versions of files{soft}{lock}"
                 yield Remaining(older.place, f"{why}. Delete them by their version ids", True)
 
 

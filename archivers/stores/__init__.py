@@ -34,10 +34,10 @@ def _opened(place: StorePlace, key: str) -> ObjectStore:
     kind = KINDS[urlsplit(place.url).scheme]
     try:
         module = import_module(f"{__name__}.{kind.scheme}")
+        store: ObjectStore = module.open_store(place)
     except ImportError as error:
         install = f"Run: pip install 'bucketwise[{kind.extra}]'" if kind.extra else "Install bucketwise anew"
         raise UsageError(
             f"{key} = {place.url!r}: the client of {kind.name} is not installed here ({error}). {install}"
         ) from error
-    store: ObjectStore = module.open_store(place)
     return store

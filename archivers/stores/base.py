@@ -37,21 +37,25 @@ class StoreObject:
 @dataclass(frozen=True)
 class Versioning:
     """The versioning of a store: what becomes of objects that are deleted or replaced. `lock`: the lock that
-    it is configured to put on objects; None: none."""
+    it is configured to put on objects; None: none. `fault`: why it can't be put, or why that is not known,
+    and what to do."""
 
     keeps_versions: bool | None = False  # None: it can't be asked
     has_locks: bool | None = False  # None: it can't be asked
     lock: str | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True)
 class OlderVersions:
     """The versions that a store keeps of objects that were deleted or replaced. `locked_until`: the last
-    instant before which some can't be removed. `unknown`: why it can't be found out; empty: it was."""
+    instant before which some can't be removed. `soft_deleted`: how many of them go by themselves, once their
+    time is over. `unknown`: why it can't be found out; empty: it was."""
 
     place: str
     count: int = 0
     locked_until: datetime | None = None
+    soft_deleted: int = 0
     unknown: str = ""
 
 
@@ -172,7 +176,8 @@ class ObjectStore(Protocol):
         """Writes `data`, and replaces what was there. Raises OutcomeUnknown; with `if_absent`, AlreadyExists.
 
         `storage_class`: one of S3, if the store has any; None: the store's own. `locked_from`: the object is
-        locked from that instant, for as long as the store's settings say, if they do; None: it is not. After
+        locked from that instant, for as long as the store's settings say, if they do; None: it is not. It is
+        put and locked by one request: there is no moment in which it lies there without its lock. After
         a lost reply, equal bytes at the key count as ours: data that must tell two writers apart has to
         differ between them."""
 

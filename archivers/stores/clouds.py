@@ -1,4 +1,4 @@
-"""What the stores of Azure and Google have in common: obstore as their client, and what it tells of failures.
+"""What the stores of Azure and Google have in common: obstore as their client.
 
 obstore would try again by itself, and tells neither that it did nor what became of the first try. So it
 tries once, and requests are repeated and counted here.
@@ -10,19 +10,21 @@ import hashlib
 import itertools
 import os
 import random
-import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import obstore
 from obstore.exceptions import BaseError, InvalidPathError
 
 from bucketwise.archivers.stores.base import (
+    PROBE_PREFIX,
     USUAL,
     AlreadyExists,
     Denied,
@@ -40,6 +42,9 @@ from bucketwise.archivers.stores.base import (
     checked_key,
     probe_store,
 )
+from bucketwise.archivers.stores.cloud_failures import Failure
+from bucketwise.archivers.stores.cloud_locks import CloudLocks, Container, Inquiry, Lock
+from bucketwise.buckets.fields.times import as_text
 from bucketwise.config.tables import StorePlace
 
 T = TypeVar("T")
@@ -47,8 +52,8 @@ T = TypeVar("T")
 _FAILURES = (BaseError, OSError, ValueError, NotImplementedError)
 _AGAIN = "It is safe to run again."
 _ENDPOINT = "Look at store.endpoint_url and the network, then run again."
-_TRANSIENT = {408, 429, 500, 502, 503, 504}
 _LARGE = 1_000_000  # bytes of a put that may take longer than other requests, as deletes of many may
+_REFUSED_LOCKS = (400, 409, 412)  # what a put with a lock may be answered by a container that has none
 _DELETE_BATCH = 256  # what Azure takes in one request
 _FORKED = (
     "this process was forked from one that had used the store, which its client can't take. Start processes "
@@ -63,7 +68,9 @@ class Cloud:
     of clients and retries."""
 
     container: str  # what it calls one
+    extra: str  # of the package, that brings its clients
     connect: Callable[[str, str | None, dict[str, Any]], Any]
+    locks: CloudLocks
     rights: Rights
     credentials: str  # where they are looked for
     sent: Sequence[str]  # variables whose values go into headers
@@ -76,64 +83,6 @@ class Cloud:
     deletes_many: bool  # in one request
 
 
-class Failure(Exception):
-    """An attempt of a request that failed."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        text, _, details = str(error).partition("\n\nDebug source:")
-        self.error = error
-        # Whether this attempt, or one before it, may have had an effect, and whether it still may.
-        self.had_effect = self.may_still_happen = False
-        status = re.search(r"(?:status code|\(code): (\d{3})", text)
-        self.status = int(status[1]) if status else None  # None: there was no answer
-        self.code = _inside("Code", text)
-        self.is_of_credentials = bool(
-            re.search("token re(quest|sponse)|federated token|get-access-token", text)
-        )
-        wire = re.search(r"\bkind: (Connect|Request|Timeout|Interrupted|Decode|Unknown)\b", details)
-        self._wire = wire[1] if wire and status is None else None
-        self._text, self._details = text, details
-
-    @property
-    def is_transient(self) -> bool:
-        """Returns whether the same request may do better the next time."""
-        return self.status in _TRANSIENT if self.status else self._wire is not None
-
-    @property
-    def is_harmless(self) -> bool:
-        """Returns whether this attempt certainly had no effect: it was refused, or never sent."""
-        refused = self.status is not None and 400 <= self.status < 500
-        unsendable = isinstance(self.error, ValueError | InvalidPathError)
-        return refused or unsendable or self.is_of_credentials or self.is_unreachable
-
-    @property
-    def is_slow(self) -> bool:
-        """Returns whether the server may still carry this attempt out: it was too slow to answer."""
-        return self._wire == "Timeout" or self.status == 504
-
-    @property
-    def is_unreachable(self) -> bool:
-        """Returns whether there was no connection."""
-        return self._wire == "Connect"
-
-    @property
-    def reason(self) -> str:
-        """Returns what is known, without URLs, in which there may be signatures."""
-        if self.code:
-            return f"{self.code}: {_inside('Message', self._text) or 'the server says no more'}"[:300]
-        if self.status is not None:
-            return f"the server answered with status {self.status}"
-        if self._wire == "Timeout":
-            return "no answer in time"
-        if self._wire is not None:
-            details = re.findall(r'(?:message|error): "([^"]+)"', self._details)
-            told = "the connection failed" if self.is_unreachable else "it broke off"
-            return ": ".join([told, *details[-1:]])
-        first = self._text.partition("\n")[0] or type(self.error).__name__
-        return re.sub(r"\S+://\S+", "…", re.sub(r"^Generic \w+ error: ", "", first))
-
-
 class CloudStore(ServedStore):
     """A store in a container of a cloud. Safe to use from several threads, and not after a fork.
     Large puts, and deletes of many objects, have ten times as long as the limits say."""
@@ -141,7 +90,6 @@ class CloudStore(ServedStore):
     def __init__(self, cloud: Cloud, settings: StorePlace, *, limits: RetryLimits = USUAL) -> None:
         url = urlsplit(settings.url)
         self._cloud = cloud
-        self._attempts = limits.attempts
         self._prefix = f"{path}/" if (path := url.path.strip("/")) else ""
         self.url = settings.url.rstrip("/")
         self.requests = Requests()
@@ -149,19 +97,32 @@ class CloudStore(ServedStore):
             if not ((value := os.environ.get(name, "")).isascii() and value.isprintable()):
                 reason = f"{name} holds a line break, or another character that can't be sent"
                 raise StoreError("open", self.url, reason, cloud.credentials)  # its client would panic
-        endpoint, patience = settings.endpoint_url, timedelta(seconds=limits.timeout)
+        self._place, self._limits = (url.netloc, settings.endpoint_url), limits
+        self._lock, self._guard = settings.object_lock, threading.Lock()
+        self._client, self._patient = self._connected({})
+        self._locking: tuple[Lock, tuple[Any, Any]] | None = None  # clients that put with the last lock
+        self._inquiry: Inquiry | None = None
+
+    def _connected(self, headers: dict[str, str]) -> tuple[Any, Any]:
+        """Returns two clients that send these headers with each request: the second one for what may take
+        longer."""
+        name, endpoint = self._place
+        patience = timedelta(seconds=self._limits.timeout)
         usual = {"connect_timeout": patience, "allow_http": (endpoint or "").startswith("http://")}
+        usual |= {"default_headers": headers} if headers else {}
         # An answer is waited for from the beginning of the request on, and a large one takes longer to send.
         options = (usual | {"read_timeout": patience, "timeout": "1d"}, usual | {"timeout": patience * 10})
         try:
-            self._client, self._patient = (
-                cloud.connect(
-                    url.netloc, endpoint, {"client_options": it, "retry_config": {"max_retries": 0}}
+            first, second = (
+                self._cloud.connect(
+                    name, endpoint, {"client_options": it, "retry_config": {"max_retries": 0}}
                 )
                 for it in options
             )
         except _FAILURES as error:
-            raise StoreError("open", self.url, Failure(error).reason, cloud.credentials) from error
+            reason = Failure.of_obstore(error).reason
+            raise StoreError("open", self.url, reason, self._cloud.credentials) from error
+        return first, second
 
     def put_bytes(
         self,
@@ -170,16 +131,38 @@ class CloudStore(ServedStore):
         *,
         if_absent: bool = False,
         storage_class: str | None = None,  # noqa: ARG002 - the policy file refuses them
-        locked_from: datetime | None = None,  # noqa: ARG002 - as it does locks
+        locked_from: datetime | None = None,
     ) -> None:
-        """Uploads an object. If the reply is lost, finds out what the container holds."""
+        """Uploads an object, and locks it by the same request. If the reply is lost, finds out what the
+        container holds. A lock is read back; one that would have ended is not put."""
+        lock = self._lock_from(locked_from)
+        self._put_locked(key, data, "create" if if_absent else "overwrite", lock)
+        if lock is not None:
+            self._check_lock(key, lock)
+
+    def _put_locked(self, key: str, data: bytes, mode: str, lock: Lock | None) -> None:
         try:
-            self._put(key, data, "create" if if_absent else "overwrite")
+            self._put(key, data, mode, lock)
         except Failure as failure:
-            failed = self._error("put", key, failure)
+            failed = self._error("put", key, failure, is_locking=lock is not None)
             if not failure.had_effect:
                 raise failed from failure.error
             self._look_up(key, data, failed, failure.error, may_come=failure.may_still_happen)
+
+    def _lock_from(self, start: datetime | None) -> Lock | None:
+        """Returns the lock of what is put; None where it gets none."""
+        if self._lock is None or start is None:
+            return None
+        until = (start + timedelta(days=self._lock.days, microseconds=999_999)).replace(microsecond=0)
+        return Lock(self._lock.mode, until) if until > datetime.now(UTC) else None
+
+    def _check_lock(self, key: str, lock: Lock) -> None:
+        """Raises StoreError where the cloud does not tell that an object is locked so."""
+        found = self._asked("look at the lock of", key, lambda it: it.lock(self._name(key)))
+        if found is None or not found.holds(lock):
+            told = "not locked" if found is None else f"locked until {as_text(found.until)} ({found.mode})"
+            what = f"it was put to be locked until {as_text(lock.until)} ({lock.mode}), and is {told}"
+            raise StoreError("lock", f"{self.url}/{key}", what, self._cloud.locks.remedy)
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object. Reads it again where the reply breaks off."""
@@ -232,13 +215,46 @@ class CloudStore(ServedStore):
                         continue
 
     def versioning(self) -> Versioning:
-        """Returns that it can't be asked."""
-        return Versioning(keeps_versions=None, has_locks=None)
+        """Returns what the container does with objects that go, as far as we may ask. If files are to be
+        locked, tries that on one, which stays as an older version. Raises StoreError where it fails."""
+        try:
+            found = self._asked("look at", "", lambda it: it.container(), "other")
+        except StoreError:
+            found = None
+        keeps = None if found is None else found.keeps_versions
+        if (lock := self._lock) is None:
+            return Versioning(keeps, None if found is None else found.has_locks)
+        words = self._cloud.locks
+        told = f"{lock.mode} ({words.modes[lock.mode]}), {lock.days} days"
+        if fault := self._lock_fault(found):
+            return Versioning(keeps, False, told, fault)
+        self._try_lock()
+        return Versioning(True, True, told)
+
+    def _lock_fault(self, found: Container | None) -> str:
+        """Returns why the container can't lock files; empty where it can, or does not tell."""
+        words = self._cloud.locks
+        if found is not None and not found.has_locks:
+            return f"{words.absent}. {words.remedy}"
+        return words.unversioned if found is not None and found.keeps_versions is False else ""
+
+    def _try_lock(self) -> None:
+        """Puts a small object that is locked for ten minutes, since clocks may differ, and deletes it."""
+        key, until = f"{PROBE_PREFIX}{uuid4().hex}", datetime.now(UTC) + timedelta(minutes=10)
+        lock = Lock("governance", until.replace(microsecond=0))
+        self._put_locked(key, b"bucketwise probe", "overwrite", lock)
+        self._check_lock(key, lock)
+        self.delete([key])
 
     def older_versions(self, prefix: str) -> Sequence[OlderVersions]:
-        """Returns that they can't be asked for."""
-        why = f"bucketwise has no way to ask this {self._cloud.container} for versions and soft-deleted files"
-        return [OlderVersions(f"{self.url}/{prefix}", unknown=why)]
+        """Returns the older versions, those that are soft-deleted among them."""
+        place, name = f"{self.url}/{prefix}", self._prefix + prefix
+        try:
+            old = self._asked("list the versions below", prefix, lambda it: list(it.older(name)), "list")
+        except StoreError as error:
+            return [OlderVersions(place, unknown=str(error))]
+        last = max((it.locked_until for it in old if it.locked_until is not None), default=None)
+        return [OlderVersions(place, len(old), last, sum(it.is_soft_deleted for it in old))]
 
     def probe(self) -> bool:
         """Tries every right, with an object that is removed again."""
@@ -256,9 +272,17 @@ class CloudStore(ServedStore):
         except NotFound:
             return None
 
-    def _put(self, key: str, data: bytes, mode: Any) -> None:
-        name, client = self._name(key), self._client if len(data) <= _LARGE else self._patient
+    def _put(self, key: str, data: bytes, mode: Any, lock: Lock | None = None) -> None:
+        usual, patient = (self._client, self._patient) if lock is None else self._clients_with(lock)
+        name, client = self._name(key), usual if len(data) <= _LARGE else patient
         self._try("put", lambda: obstore.put(client, name, data, mode=mode, use_multipart=False))
+
+    def _clients_with(self, lock: Lock) -> tuple[Any, Any]:
+        """Returns the clients that put with a lock: all of a run have the same."""
+        with self._guard:
+            if self._locking is None or self._locking[0] != lock:
+                self._locking = lock, self._connected(self._cloud.locks.headers(lock))
+            return self._locking[1]
 
     def _delete(self, keys: Sequence[str]) -> None:
         names, client = [self._name(key) for key in keys], self._patient if len(keys) > 1 else self._client
@@ -309,6 +333,23 @@ class CloudStore(ServedStore):
         except Failure as failure:
             raise self._error(operation, key, failure) from failure.error
 
+    def _asked(self, operation: str, key: str, ask: Callable[[Inquiry], T], request: str = "head") -> T:
+        """Returns what the cloud's own client is told."""
+
+        def act() -> T:
+            self.requests.count(request)
+            with self._guard:
+                if self._inquiry is None:
+                    self._inquiry = self._cloud.locks.inquire(*self._place, self._limits.timeout)
+            return ask(self._inquiry)
+
+        try:
+            return self._ask(operation, key, act, requests=0)
+        except ImportError as error:
+            reason = f"what asks for locks and versions is not installed here ({error})"
+            remedy = f"Run: pip install 'bucketwise[{self._cloud.extra}]'"
+            raise StoreError(operation, f"{self.url}/{key}", reason, remedy) from error
+
     def _try(self, operation: str, act: Callable[[], T], requests: int = 1) -> T:
         """Returns what a request does. Raises Failure where no attempt succeeds."""
         global _process
@@ -323,16 +364,16 @@ class CloudStore(ServedStore):
                 self.requests.count_retry()
             try:
                 return act()
-            except _FAILURES as error:
-                failure = Failure(error)
+            except (Failure, *_FAILURES) as error:
+                failure = error if isinstance(error, Failure) else Failure.of_obstore(error)
                 had_effect = failure.had_effect = had_effect or not failure.is_harmless
                 may_still_happen = failure.may_still_happen = may_still_happen or failure.is_slow
-                if attempt == self._attempts or not failure.is_transient:
+                if attempt == self._limits.attempts or not failure.is_transient:
                     raise failure from error
             time.sleep(random.random() * 2 ** (attempt - 1))
         raise AssertionError("unreachable")
 
-    def _error(self, operation: str, key: str, failure: Failure) -> StoreError:
+    def _error(self, operation: str, key: str, failure: Failure, *, is_locking: bool = False) -> StoreError:
         cloud, place, reason = self._cloud, f"{self.url}/{key}", failure.reason
         if failure.is_of_credentials:
             return StoreError(
@@ -350,11 +391,14 @@ class CloudStore(ServedStore):
         if isinstance(failure.error, FileNotFoundError):
             return NotFound(operation, place, "no such object")
         if failure.status == 403:
-            return Denied(operation, place, reason, "Grant these credentials that right.")
+            more = f" To lock files: {cloud.locks.right}." if is_locking else ""
+            return Denied(operation, place, reason, f"Grant these credentials that right.{more}")
         if failure.is_unreachable:
             return StoreError(operation, place, reason, _ENDPOINT)
         if failure.code in cloud.taken:
             return AlreadyExists(operation, place, "it already exists")
+        if is_locking and failure.status in _REFUSED_LOCKS:
+            return StoreError(operation, place, reason, f"If {cloud.locks.absent}: {cloud.locks.remedy}")
         return StoreError(operation, place, reason, _AGAIN if failure.is_transient else "")
 
     def _refuses_overwrite(self, key: str) -> bool:
@@ -365,9 +409,3 @@ class CloudStore(ServedStore):
                 return True
             raise self._error("put", key, failure) from failure.error
         return False
-
-
-def _inside(tag: str, text: str) -> str:
-    """Returns the first line inside an XML element; empty where there is none."""
-    found = re.search(rf"<{tag}>([^<\n]*)", text)
-    return found[1].strip() if found else ""

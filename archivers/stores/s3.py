@@ -59,6 +59,8 @@ _OPERATIONS = {
     "RestoreObject": "thaw",
 }
 _UNDER_WAY = "RestoreAlreadyInProgress"
+_NO_LOCKS = "the bucket has no Object Lock: it is given at its creation"
+_UNASKED = "whether the bucket has Object Lock can't be asked: grant s3:GetBucketObjectLockConfiguration"
 _DELETE_BATCH = 1000  # what S3 takes in one request
 
 
@@ -360,9 +362,9 @@ class S3Store(ServedStore):
         lock = None if self._lock is None else f"{self._lock.mode}, {self._lock.days} days"
         try:
             status = self._client.get_bucket_versioning(Bucket=self._bucket).get("Status")
-            return Versioning(status == "Enabled", self._has_locks(), lock)
+            return Versioning(status == "Enabled", self._has_locks(), lock, _NO_LOCKS)
         except FAILURES:  # a server without versions, or credentials without the right to ask
-            return Versioning(has_locks=None, lock=lock)
+            return Versioning(has_locks=None, lock=lock, fault=_UNASKED)
 
     def older_versions(self, prefix: str) -> Sequence[OlderVersions]:
         """Returns the older versions, where versioning is on or was. Asks for the locks of each version, if

@@ -97,10 +97,6 @@ AZURE = StoreKind(
     credentials="the environment (AZURE_STORAGE_ACCOUNT_NAME, …) or a managed identity",
     extra="azure",
     has_regions=False,
-    lock_fault=Fault(
-        "bucketwise can't lock files in Azure",
-        "remove it, and give the container an immutability policy for versions; or archive to an s3:// store",
-    ),
     class_fault=Fault(
         "bucketwise sets no access tiers in Azure",
         "remove it, and set the account's default tier, or a lifecycle rule that does not lead to Archive; "
@@ -115,10 +111,6 @@ GOOGLE = StoreKind(
     credentials="GOOGLE_APPLICATION_CREDENTIALS, gcloud's login or a service account",
     extra="gcs",
     has_regions=False,
-    lock_fault=Fault(
-        "bucketwise can't lock files in Google Cloud Storage",
-        "remove it, and turn object versioning on; or archive to an s3:// store",
-    ),
     class_fault=Fault(
         "bucketwise sets no storage classes in Google Cloud Storage",
         "remove it, and give the bucket a default class, Autoclass or a lifecycle rule; or archive to an "
@@ -131,7 +123,9 @@ DIRECTORY = StoreKind(
     example="file:///directory",
     place_fault=_host_fault,
     root_fault=Fault("is the root directory", "use a directory of its own"),
-    lock_fault=Fault("a directory can't lock its files", "remove it, or archive to an s3:// store"),
+    lock_fault=Fault(
+        "a directory can't lock its files", "remove it, or archive to a store of S3, Azure or Google"
+    ),
     class_fault=Fault("a directory has no storage classes", "remove it, or archive to an s3:// store"),
 )
 KINDS = {kind.scheme: kind for kind in (S3, AZURE, GOOGLE, DIRECTORY)}

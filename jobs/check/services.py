@@ -70,12 +70,9 @@ def _versions(store: ObjectStore) -> Iterator[Finding]:
     """Yields what the store keeps of objects that are deleted."""
     found = store.versioning()
     if found.lock is not None and found.has_locks is None:
-        message = (
-            "whether the bucket has Object Lock can't be asked: grant s3:GetBucketObjectLockConfiguration"
-        )
-        yield Finding("object-lock", None, store.url, "warning", message)
+        yield Finding("object-lock", None, store.url, "warning", found.fault)
     elif found.lock is not None and not found.has_locks:
-        message = "store.object_lock is set, and the bucket has no Object Lock: it is given at its creation"
+        message = f"store.object_lock is set, and {found.fault}"
         yield Finding("object-lock", None, store.url, "error", message)
     elif found.lock is not None:
         message = (
@@ -85,8 +82,8 @@ def _versions(store: ObjectStore) -> Iterator[Finding]:
         yield Finding("object-lock", None, store.url, "ok", message)
     elif found.keeps_versions is None:
         message = (
-            "whether the store keeps older versions or soft-deleted objects can't be asked: what is deleted "
-            "may stay for as long as its settings say"
+            "what is deleted may stay, as an older version or soft-deleted, for as long as the store's "
+            "settings say: these can't all be asked for"
         )
         yield Finding("store-versioned", None, store.url, "ok", message)
     elif found.keeps_versions:

@@ -2180,21 +2180,6 @@ OBJECT_LOCKS = [
         "lock-of-a-directory", '{mode = "governance", days = 7}', "store.object_lock", "can't lock", url=_URL
     ),
     _lock(
-        "lock-of-azure",
-        '{mode = "governance", days = 7}',
-        "store.object_lock",
-        "can't lock files in Azure",
-        "an immutability policy for versions",
-        url="az://acme/x",
-    ),
-    _lock(
-        "lock-of-google",
-        '{mode = "governance", days = 7}',
-        "can't lock files in Google",
-        "object versioning",
-        url="gs://acme/x",
-    ),
-    _lock(
         "lock-mode", '{mode = "legal", days = 7}', "store.object_lock.mode", 'value: "legal"', "governance"
     ),
     _lock("lock-no-days", '{mode = "compliance"}', "store.object_lock.days"),

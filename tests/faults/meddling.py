@@ -166,9 +166,10 @@ def signalling(number: int, function: str, at: int = 1) -> None:
 
 
 def _at_call(function: str, at: int, strike: Callable[[], None]) -> None:
-    """Strikes before the `at`-th call of the function, by whatever module it is called."""
-    module, _, name = function.rpartition(".")
-    inner = getattr(sys.modules[module], name)
+    """Strikes before the `at`-th call of the function, by whatever module it is called; or of the method."""
+    owner, _, name = function.rpartition(".")
+    holder = pkgutil.resolve_name(owner)
+    inner = getattr(holder, name)
     calls = iter(range(at - 1, -1, -1))
 
     @functools.wraps(inner)
@@ -177,7 +178,7 @@ def _at_call(function: str, at: int, strike: Callable[[], None]) -> None:
             strike()
         return inner(*given, **named)
 
-    for other in list(sys.modules.values()):
+    for other in [holder, *sys.modules.values()]:
         if getattr(other, name, None) is inner:
             setattr(other, name, outer)
 
