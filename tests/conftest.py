@@ -25,7 +25,7 @@ from pymongo.errors import PyMongoError
 
 from bucketwise.buckets.bson import raw
 from bucketwise.config.checks.locations import KINDS
-from bucketwise.config.tables import Store
+from bucketwise.config.tables import ObjectLock, Store
 from bucketwise.jobs.core.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.azure_locks import VersionsAndLocks, versions_and_locks
 from tests.clouds import ACCOUNT, GoogleBucket, azurite_command, container_of, google_command, new_store
@@ -355,9 +355,14 @@ def moto_locking_store(moto_server: S3Server, monkeypatch: pytest.MonkeyPatch) -
 
 
 #: The servers of each kind of store; a directory needs none.
-STORE_SERVERS = {"file": [], "s3": ["moto", "rclone"], "az": ["azurite"], "gs": ["google"]}
-#: Those that take npm to install.
-OF_PROOFS = {"azurite"}
+STORE_SERVERS = {
+    "file": [],
+    "s3": ["moto", "rclone", "moto_locking"],
+    "az": ["azurite", "azurite_locking"],
+    "gs": ["google", "google_locking"],
+}
+#: Those that take npm to install, and those that keep versions and locks, which the suite asks little of.
+OF_PROOFS = {"azurite", "azurite_locking", "moto_locking", "google_locking"}
 STORES = [
     pytest.param(
         it,
@@ -370,6 +375,7 @@ STORES = [
 
 @pytest.fixture(params=STORES)
 def store_settings(request: pytest.FixtureRequest) -> Store:
-    """Settings of an empty store, once for each kind."""
+    """Settings of an empty store, once for each kind; of one that locks, with a lock."""
     settings: Store = request.getfixturevalue(f"{request.param}_store")
-    return settings
+    lock = ObjectLock(mode="governance", days=30) if request.param.endswith("_locking") else None
+    return settings.model_copy(update={"object_lock": lock})
