@@ -267,12 +267,12 @@ class Chain:
         signature = keys.sign(manifest.sha256)
         if manifest.signature == signature:
             return False
-        for key in (
-            manifest_key(self._policy, manifest.sequence, manifest.commit),
-            link_key(self._policy, manifest.commit, manifest.sha256),
+        for key, locked_from in (
+            (manifest_key(self._policy, manifest.sequence, manifest.commit), manifest.created),
+            (link_key(self._policy, manifest.commit, manifest.sha256), None),
         ):
             with contextlib.suppress(NotFound):
-                self.put(key, signed(self._store.get_bytes(key), signature))
+                self.put(key, signed(self._store.get_bytes(key), signature), locked_from)
         return True
 
     def _check_signature(self, manifest: Manifest, place: str) -> None:
@@ -282,10 +282,10 @@ class Chain:
     def _place(self, key: str) -> str:
         return f"{self._store.url}/{key}"
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes, locked_from: datetime | None = None) -> None:
         """Writes a file, and reads it back. Raises HaltedError where it is not what was written."""
         for _ in range(2):  # damaged on its way, it is put once more
-            self._store.put_bytes(key, data)
+            self._store.put_bytes(key, data, locked_from=locked_from)
             if self._holds(key, data):
                 return
         self._halt(key)

@@ -139,8 +139,9 @@ class S3Store(ServedStore):
         if storage_class is not None:
             options["StorageClass"] = storage_class
         if self._lock is not None and locked_from is not None:
-            options["ObjectLockMode"] = self._lock.mode.upper()
-            options["ObjectLockRetainUntilDate"] = locked_from + timedelta(days=self._lock.days)
+            until = locked_from + timedelta(days=self._lock.days)
+            if until > datetime.now(UTC):  # S3 takes no lock that has ended
+                options |= {"ObjectLockMode": self._lock.mode.upper(), "ObjectLockRetainUntilDate": until}
         if if_absent and self._knows_conditions:
             options["IfNoneMatch"] = "*"
         self._tries.begin()

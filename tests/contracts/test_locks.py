@@ -93,6 +93,12 @@ def test_what_is_put_from_an_instant_on_is_locked_from_then(settings: Store, mod
         store.put_bytes("a/m", b"manifest", if_absent=True, locked_from=NOW)
 
 
+def test_a_lock_that_would_be_over_is_not_put(settings: Store) -> None:
+    """The clouds refuse them."""
+    open_store(settings).put_bytes("k", b"part", locked_from=NOW - timedelta(days=31))
+    assert seen(settings).lock_of("k") is None
+
+
 def test_without_a_lock_in_the_settings_nothing_is_locked(settings: Store) -> None:
     unlocked = settings.model_copy(update={"object_lock": None})
     open_store(unlocked).put_bytes("k", b"part", locked_from=NOW)

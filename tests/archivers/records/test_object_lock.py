@@ -13,6 +13,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 from pymongo.database import Database
 
+from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import Denied
@@ -68,6 +69,17 @@ def test_the_files_of_commits_are_locked_and_nothing_else(
     assert all(it == {(None, None)} for it in found.values())
     assert cycle.verify().bad == []
     assert sorted(cycle.archived()) == sorted(cycle.case.documents)
+
+
+def test_a_manifest_that_is_signed_stays_locked(database: Database[Document], moto_store: Store) -> None:
+    settings = locking(moto_store, "governance")
+    cycle = Cycle(database, slots(), settings).load()
+    cycle.run()
+    before, archive = locks(settings)["meta/manifests"], cycle.as_stored()
+    manifests = [archive.manifest(it) for it in archive.commits()]
+    keys = Keys("a key of the tests, long enough")
+    assert manifests and all(archive.chain.sign(it, keys) for it in manifests)
+    assert locks(settings)["meta/manifests"] == before != {(None, None)}
 
 
 @pytest.mark.proof
