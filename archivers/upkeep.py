@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 from bucketwise.archivers.context import ArchiveContext, Connections, LocalExecutor, offline_archive
 from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.states import CellState, has_states
 from bucketwise.archivers.format.writing import ColdCommit, UnerasedCommit
-from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
-from bucketwise.archivers.reading.states import ColdReader
+from bucketwise.archivers.reading.archived import ArchivedReader, ColdSection, archived_reader
 from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.records.receipts import IS_COLD, Receipts
+from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange, as_date, as_ms
 from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.source import Source
@@ -30,6 +31,39 @@ from bucketwise.rollups.progress import load
 from bucketwise.rollups.rolling.plan import CATCH_UP, Archived, RollupOptions, RollupReport
 from bucketwise.rollups.rolling.rollup import roll_up
 from bucketwise.rollups.rolling.slices import ArchivedHalf, SliceReader, SliceRequest, SliceStates, read
+
+
+class ColdReader:
+    """Reads the archived half of one slice: buckets where they can be read, and the states of others."""
+
+    def __init__(
+        self, archived: ArchivedReader, source: Source, policy: Policy, request: SliceRequest
+    ) -> None:
+        self.found: list[CellState] = []  # of the sections that were met
+        self._archived, self._source, self._policy, self._edges = archived, source, policy, request.edges
+
+    def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
+        """Yields the buckets that may hold a reading in [start, end), are not live, and can be read. Raises
+        ColdCommit where others have to be thawed."""
+
+        @cache
+        def live() -> set[bytes]:
+            found = self._source.batches(start_ms, end_ms)
+            return {it for batch in found for it in batch.main.raw_ids}
+
+        return self._archived.batches(start_ms, end_ms, partial(self._take, live))
+
+    def _take(self, live: Callable[[], set[bytes]], cold: ColdSection) -> None:
+        """Takes the states of a section. They count all its buckets: one that came back as it was would count
+        twice. Where they are damaged, which `verify` tells, its parts have to be read as well. `live`: gives
+        the `_id`s of the live buckets of the slice."""
+        try:
+            states = cold.states if has_states(self._policy) else None
+            if states is None or (ids := cold.ids) is None or not live().isdisjoint(ids):
+                raise cold.error
+            self.found += states.cells(self._policy, self._edges)
+        except (DamagedError, ValueError) as error:
+            raise cold.error from error
 
 
 def slice_reader(context: ArchiveContext, archived: ArchivedReader) -> SliceReader:

@@ -17,8 +17,7 @@ from rich.console import RenderableType
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, TimeRange, as_date
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.every import NO_STEPS, Steps
-from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.job import NO_STEPS, Job, Series, Since, Steps, Until, one_policy, parse_series
 from bucketwise.jobs.core.turn import (
     LEFT_SOMETHING,
     RunOptions,

@@ -16,8 +16,7 @@ from bucketwise.buckets.fields.times import as_date
 from bucketwise.config.errors import UsageError
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.every import NO_STEPS, Steps
-from bucketwise.jobs.core.job import SINCE, UNTIL, Job, Series, one_policy, parse_series
+from bucketwise.jobs.core.job import NO_STEPS, SINCE, UNTIL, Job, Series, Steps, one_policy, parse_series
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.closing import counted

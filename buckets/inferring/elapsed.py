@@ -10,9 +10,8 @@ from statistics import median
 from typing import Any
 
 from bucketwise.buckets.inferring.fields import as_float, counted_from, hints, is_whole, words_of
-from bucketwise.buckets.inferring.parts import units_within
 from bucketwise.buckets.inferring.proposal import Alternative, Evidence, Proposal
-from bucketwise.buckets.inferring.times import Time
+from bucketwise.buckets.inferring.times import Time, units_within
 from bucketwise.buckets.inferring.widths import spacing_words
 
 #: Milliseconds of each unit, from long to short.

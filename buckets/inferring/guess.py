@@ -32,7 +32,7 @@ from bucketwise.buckets.inferring.fields import (
 from bucketwise.buckets.inferring.proposal import Evidence, Proposal
 from bucketwise.buckets.inferring.ways import Trial, Way, tried, try_keys, undoubted
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
-from bucketwise.buckets.sampling.kinds import LikelyKind, likely_kinds
+from bucketwise.buckets.sampling.fit import LikelyKind, likely_kinds
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 

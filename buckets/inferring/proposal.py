@@ -26,8 +26,14 @@ from bucketwise.buckets.inferring.fields import (
     quoted,
 )
 from bucketwise.buckets.inferring.times import Time, is_day_of, times_in, times_of_ids
-from bucketwise.buckets.inferring.values import Columns, offset_field, tables, zone_fields
-from bucketwise.buckets.inferring.written import unknown_words, written_in
+from bucketwise.buckets.inferring.values import (
+    Columns,
+    offset_field,
+    tables,
+    unknown_words,
+    written_in,
+    zone_fields,
+)
 
 #: Characters of a text that may be a name; a longer text is prose.
 _MAX_LENGTH = 100

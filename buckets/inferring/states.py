@@ -10,7 +10,7 @@ from typing import Any
 from bucketwise.buckets.inferring.fields import SERIES, hints, is_text, non_null, quoted, words_of
 from bucketwise.buckets.inferring.proposal import Alternative, Proposal, grouped, repeated
 from bucketwise.buckets.inferring.values import Columns
-from bucketwise.buckets.sampling.kinds import STATES, longest_step
+from bucketwise.buckets.sampling.fit import STATES, longest_step
 from bucketwise.config.times import format_duration
 
 _NAMES = words_of(

@@ -396,7 +396,7 @@ def plan(call: Call, *, against: Against = None) -> Report:
     And why what stays stays. With --against: what a changed policy file would archive, delete and keep,
     compared with this one. Changes nothing.
     """
-    from bucketwise.jobs.plan.estimate import ESTIMATE
+    from bucketwise.jobs.plan.outcomes import ESTIMATE
 
     if against is not None:
         if call.workers is not None or call.executor is not None:

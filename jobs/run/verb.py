@@ -3,34 +3,149 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from bucketwise.config.errors import HaltedError
 from bucketwise.jobs import compact
 from bucketwise.jobs.archive import ARCHIVE, archive_table
 from bucketwise.jobs.compact import COMPACT
 from bucketwise.jobs.copy import following_copies
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import AllowLarge, Job
-from bucketwise.jobs.core.turn import Follower, RunOptions, Step, perform
+from bucketwise.jobs.core.turn import (
+    LEFT_SOMETHING,
+    Follower,
+    RunOptions,
+    Step,
+    StepResult,
+    Turn,
+    held_body,
+    limit_body,
+    perform,
+    pick,
+)
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import run_closing
+from bucketwise.jobs.output.closing import counted, run_closing
 from bucketwise.jobs.output.grid import Attention, Grid
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes, table_of
+from bucketwise.jobs.output.text import size
 from bucketwise.jobs.publish.verb import published
 from bucketwise.jobs.rollup import ROLLUP, levels_in, missing_lines, rollup_table, unreadable_lines
-from bucketwise.jobs.run.classes import CLASSES, class_lines
-from bucketwise.jobs.run.expiry import ARCHIVE_EXPIRY, EXPIRY
-from bucketwise.jobs.run.scrub import SCRUB, scrub_lines
 from bucketwise.jobs.stats import WORTH
 
 if TYPE_CHECKING:
+    from bucketwise.archivers.expiring.rule import Amount
     from bucketwise.config.policies import Settings
+
+
+def _move(turn: Turn) -> StepResult:
+    from bucketwise.archivers.classes.moving import move_parts
+
+    report = move_parts(turn.context, writes=not turn.dry_run)
+    if not report:
+        return StepResult({})
+    return StepResult({**pick(report, "commits", "parts", "bytes", "waiting"), "to": dict(report.classes)})
+
+
+CLASSES = Step("classes", _move, by_present=True, preconditions="rewriting", weight=0.1)
+
+
+def class_lines(results: Sequence[Result], *, dry_run: bool = False) -> Iterator[Text]:
+    """Yields what a run moved to other storage classes, if anything."""
+    for result in results:
+        if not (body := result.body.get("classes")):
+            continue
+        if body["commits"]:
+            to = ", ".join(f"{parts:,} to {named}" for named, parts in sorted(body["to"].items()))
+            what = f"parts of {counted(body['commits'], 'commit')}, {size(body['bytes'])}"
+            yield Text(f"{result.policy}: {what}, {'would move' if dry_run else 'moved'}: {to}")
+        if body["waiting"]:
+            waits = "wait for a copy of the store that lags, before their parts move"
+            yield Text(f"{result.policy}: {counted(body['waiting'], 'commit')} {waits}")
+
+
+Body = dict[str, Any]
+
+
+def _scrub(turn: Turn) -> StepResult:
+    from bucketwise.archivers.copying.scrubbing import scrub
+
+    found = scrub(turn.context) if turn.context.has_parts and not turn.dry_run else None
+    if found is None:
+        return StepResult({})
+    body: Body = {
+        **pick(found, "parts", "parts_read"),
+        "repaired": len(found.mended),
+        "lost": len(found.lost),
+        "objects": [pick(it, "place", "source", "code") for it in found.mended],
+        "damage": [pick(it, "code", "place", "message") for it in found.lost],
+    }
+    return StepResult(body, HaltedError.exit_code if found.lost else LEFT_SOMETHING if found.mended else 0)
+
+
+SCRUB = Step("scrub", _scrub, by_present=True, weight=0.1)
+
+
+def scrub_lines(results: Sequence[Result]) -> Iterator[Text]:
+    """Yields what was put back in each policy's archive, and what is damaged everywhere."""
+    for result in results:
+        body = result.body.get("scrub") or {}
+        for it in body.get("objects", ()):
+            yield Text(f"{result.policy}: {it['code']} {it['place']}: put back from {it['source']}", "yellow")
+        for it in body.get("damage", ()):
+            yield Text(f"{result.policy}: {it['code']} {it['place']}: {it['message']}", "bold red")
+
+
+def _end(turn: Turn) -> StepResult:
+    from bucketwise.archivers.kinds import archive_of
+    from bucketwise.archivers.preconditions import OF_DESTROYERS, destroying, require
+
+    if turn.dry_run:
+        report = archive_of(turn.context).plan_expiry()
+        if report.tombstoned.buckets or report.expired.buckets:
+            require(turn.context, OF_DESTROYERS)
+    else:
+        report = archive_of(destroying(turn.context)).expire()
+    amounts = pick(report, "tombstoned", "standing", "expired", "lifted")
+    body: Body = {name: _amount(it) for name, it in amounts.items()}
+    return StepResult({**body, "held": dict(sorted(report.held.items())), "live": report.live})
+
+
+def _amount(it: Amount) -> Body:
+    return {"days": len(it.days), "buckets": it.buckets, "bytes": it.bytes}
+
+
+def _expire(turn: Turn) -> StepResult:
+    from bucketwise.archivers.preconditions import OF_DESTROYERS, destroying, require
+    from bucketwise.rollups.rolling.expiry import count_expired, expire_summaries
+
+    context = turn.context
+    if turn.dry_run:
+        report = count_expired(context)
+        if any(report.gone.values()):
+            require(context, OF_DESTROYERS)
+    else:
+        report = expire_summaries(destroying(context), allow_large=turn.allow_large)
+    none = {"hourly": 0, "daily": 0}
+    body = {**none, **report.gone, "waiting": {**none, **report.waiting}, **held_body(report.held)}
+    if not turn.dry_run or turn.allow_large:
+        return StepResult(body)
+    limits = [{"level": it.level, "collection": it.collection, **limit_body(it)} for it in report.limits]
+    would_stop = any(it.is_exceeded for it in report.limits)
+    return StepResult(body | {"limits": limits}, HaltedError.exit_code if would_stop else 0)
+
+
+EXPIRY = Step("expiry", _expire, by_present=True, weight=0.1)
+
+
+ARCHIVE_EXPIRY = Step("archive_expiry", _end, by_present=True, weight=0.1)
+
 
 Profile = Annotated[
     bool,

@@ -30,8 +30,17 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import size
 from bucketwise.jobs.schedule.scheduler import Service
 from bucketwise.jobs.schedule.server import HEALTH, Pages, Response
-from bucketwise.jobs.schedule.timeline import HEIGHT, MOST_RUNS, WIDTH, chart, run_body, with_trends
-from bucketwise.jobs.schedule.troubles import PolicyState, span, troubles
+from bucketwise.jobs.schedule.troubles import (
+    HEIGHT,
+    MOST_RUNS,
+    WIDTH,
+    PolicyState,
+    chart,
+    run_body,
+    span,
+    troubles,
+    with_trends,
+)
 from bucketwise.jobs.status import failed
 
 Body = dict[str, Any]

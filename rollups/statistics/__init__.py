@@ -10,14 +10,12 @@ from typing import Any
 from bucketwise.config.policies import Policy, ValueField, percentile_key
 from bucketwise.rollups.calendar.windows import span_ms
 from bucketwise.rollups.statistics.base import ALL, PARTS, Column, Kept, Statistic
-from bucketwise.rollups.statistics.counter import Counter
 from bucketwise.rollups.statistics.edges import Edges
 from bucketwise.rollups.statistics.excluded import Excluded
 from bucketwise.rollups.statistics.moments import Moments
 from bucketwise.rollups.statistics.quantiles import Quantiles
-from bucketwise.rollups.statistics.time_in_state import TimeInState
-from bucketwise.rollups.statistics.time_in_text_state import TimeInTextState
-from bucketwise.rollups.statistics.time_weighted import TimeWeighted
+from bucketwise.rollups.statistics.steps import Counter, TimeWeighted
+from bucketwise.rollups.statistics.time_in_state import TimeInState, TimeInTextState
 
 #: The statistics of each value field, in the order of the keys of a summary and of the bytes of its `state`.
 FieldStatistics = Mapping[str, Sequence[Statistic[Any]]]

@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.rollups.statistics.base import (
     PIECE,
+    Column,
     Doubles,
     FieldReadings,
     Integers,
+    MomentsState,
     Numbers,
     Statistic,
     Stored,
     VarintReader,
     VarintWriter,
 )
+from bucketwise.rollups.statistics.moments import UNIT, exact, products, quotient, sums, total
 
 #: Milliseconds, and the value, of which -0.0 is 0.0; where texts are states, the name of the state.
 Reading = tuple[int, Any]
@@ -218,3 +222,141 @@ class Steps(Statistic[StepsState], Generic[T]):
         except struct.error as error:
             raise ValueError(str(error)) from error
         return own[0] + sign * reader.number(), value
+
+
+#: Increase in units of 2**-1074, resets, and how long the steps took, in milliseconds.
+CounterAmount = tuple[int, int, int]
+
+
+class Counter(Steps[CounterAmount]):
+    """Increase, resets and rate. A fall is a reset: the counter then counts from zero. A step counts where it
+    ends."""
+
+    columns = (
+        Column("increase", "number", is_derived=True),
+        Column("resets", "whole", is_derived=True),
+        Column("rate", "number", is_derived=True),
+    )
+    table = ("increase", "resets", "rate")
+    zero = (0, 0, 0)
+    code = 1
+
+    def amounts(self, steps: StepArrays) -> list[CounterAmount]:
+        """Returns what the inner steps of each group amount to."""
+        values, time, starts, lasts = steps.values, steps.time, steps.starts, steps.lasts
+        each = np.arange(len(starts))
+        increase = [
+            last - first
+            for last, first in zip(sums(values[lasts], each), sums(values[starts], each), strict=True)
+        ]
+        is_step = steps.inner[:-1]
+        begun = np.flatnonzero(is_step & (values[1:] < values[:-1]))
+        long = np.setdiff1d(np.flatnonzero(~is_step), lasts, assume_unique=True)
+        # Last less first has too little where the counter began again, and what steps have that are too long.
+        for places, amount in ((begun, values[begun]), (long, values[long]), (long, -values[long + 1])):
+            if len(places):
+                of_groups = steps.groups_of(places)
+                begins = np.flatnonzero(np.diff(of_groups, prepend=-1))
+                for of, more in zip(of_groups[begins].tolist(), sums(amount, begins), strict=True):
+                    increase[of] += more
+        resets = np.bincount(steps.groups_of(begun), minlength=len(starts)).tolist()
+        lasting = time[lasts] - time[starts]
+        np.subtract.at(lasting, steps.groups_of(long), time[long + 1] - time[long])
+        return list(zip(increase, resets, lasting.tolist(), strict=True))
+
+    def step(self, one: Reading, other: Reading) -> CounterAmount:
+        """Returns what one step amounts to."""
+        falls = other[1] < one[1]
+        return exact(other[1]) - (0 if falls else exact(one[1])), int(falls), other[0] - one[0]
+
+    def part(self, one: Reading, other: Reading, window: tuple[int, int]) -> CounterAmount:
+        """Returns the whole step if it ends in the window; else nothing."""
+        return self.step(one, other) if window[0] <= other[0] < window[1] else self.zero
+
+    def add(self, one: CounterAmount, other: CounterAmount) -> CounterAmount:
+        """Returns both together."""
+        return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+    def shown(self, state: Any, moments: MomentsState) -> Mapping[str, Any]:  # noqa: ARG002
+        """Returns the value of each key. `rate` is a second, and null without a step."""
+        increase, resets, lasting = state[4] if state else self.zero
+        rate = quotient(1000 * increase, lasting << UNIT) if lasting else None
+        return {"increase": total(increase), "resets": resets, "rate": rate}
+
+    def pack_amount(self, amount: CounterAmount, writer: VarintWriter) -> None:
+        """Writes the exact increase, the resets and the time."""
+        writer.wide(amount[0])
+        writer.number(amount[1])
+        writer.number(amount[2])
+
+    def unpack_amount(self, reader: VarintReader) -> CounterAmount:
+        """Returns what `pack_amount` wrote."""
+        return reader.wide(), reader.number(), reader.number()
+
+
+#: The area below the values, in milliseconds and units of 2**-1075, and the milliseconds that it covers. The
+#: area is whole until the step at the edge of a window is cut.
+WeightedAmount = tuple[int | Fraction, int]
+
+
+class TimeWeighted(Steps[WeightedAmount]):
+    """The average by time, and how many seconds of the window it is of. From a reading to the next one the
+    value is that of the first (`previous`), or changes evenly (`linear`)."""
+
+    columns = (
+        Column("time_avg", "number", is_derived=True),
+        Column("time_covered", "number", is_derived=True),
+    )
+    table = ("time_avg", "time_covered")
+    looks_ahead = True
+    zero = (0, 0)
+
+    def __init__(self, max_gap: int, way: Literal["previous", "linear"]) -> None:
+        super().__init__(max_gap)
+        self.is_linear = way == "linear"
+        self.code = 3 if self.is_linear else 2
+
+    def amounts(self, steps: StepArrays) -> list[WeightedAmount]:
+        """Returns what the inner steps of each group amount to."""
+        lasting = steps.lasting
+        weights = 2 * lasting
+        if self.is_linear:
+            weights = lasting.copy()
+            weights[1:] += lasting[:-1]
+        areas = products(steps.values, weights, steps.starts)
+        return list(zip(areas, np.add.reduceat(lasting, steps.starts).tolist(), strict=True))
+
+    def step(self, one: Reading, other: Reading) -> WeightedAmount:
+        """Returns what one whole step amounts to."""
+        lasting = other[0] - one[0]
+        heights = exact(one[1]) + exact(other[1] if self.is_linear else one[1])
+        return heights * lasting, lasting
+
+    def part(self, one: Reading, other: Reading, window: tuple[int, int]) -> WeightedAmount:
+        """Returns what lies in the window."""
+        start, end = max(one[0], window[0]), min(other[0], window[1])
+        if start >= end:
+            return self.zero
+        low, high = exact(one[1]), exact(other[1] if self.is_linear else one[1])
+        places = Fraction(start - one[0] + end - one[0], other[0] - one[0])
+        return (2 * low + (high - low) * places) * (end - start), end - start
+
+    def add(self, one: WeightedAmount, other: WeightedAmount) -> WeightedAmount:
+        """Returns both together."""
+        return one[0] + other[0], one[1] + other[1]
+
+    def shown(self, state: Any, moments: MomentsState) -> Mapping[str, Any]:  # noqa: ARG002
+        """Returns the value of each key; the average is null where nothing is covered."""
+        area, lasting = state[4] if state else self.zero
+        divisor = (area.denominator * lasting) << (UNIT + 1)
+        average = quotient(area.numerator, divisor) if lasting else None
+        return {"time_avg": average, "time_covered": lasting / 1000}
+
+    def pack_amount(self, amount: WeightedAmount, writer: VarintWriter) -> None:
+        """Writes the exact area and the time."""
+        writer.wide(int(amount[0]))
+        writer.number(amount[1])
+
+    def unpack_amount(self, reader: VarintReader) -> WeightedAmount:
+        """Returns what `pack_amount` wrote."""
+        return reader.wide(), reader.number()

@@ -16,8 +16,7 @@ from bucketwise.archivers.stores import open_store
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.run.scrub import SCRUB
-from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.run.verb import RUN, SCRUB
 from tests.jobs.command import Ran
 from tests.jobs.copies.test_copies import copied, files, part
 from tests.jobs.counting import CountingStore, run_counted, ticks_policy

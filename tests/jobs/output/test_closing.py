@@ -11,7 +11,7 @@ from bucketwise.jobs.output.closing import closing, counted, in_future, plan_clo
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Measures, Result
 from bucketwise.jobs.output.tables import findings_table, leftover_lines
-from bucketwise.jobs.plan.estimate import Pace
+from bucketwise.jobs.plan.outcomes import Pace
 from tests.jobs.place import MINUTES, Place
 
 ROLLED = {"hourly": {"written": 3}, "daily": {}, "readings": 1200}

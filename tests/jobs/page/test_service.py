@@ -26,8 +26,7 @@ from bucketwise.jobs.output.report import Result
 from bucketwise.jobs.output.text import size
 from bucketwise.jobs.schedule.board import EVERY, service_page
 from bucketwise.jobs.schedule.scheduler import TaskRun
-from bucketwise.jobs.schedule.timeline import chart, with_trends
-from bucketwise.jobs.schedule.troubles import PolicyState, troubles
+from bucketwise.jobs.schedule.troubles import PolicyState, chart, troubles, with_trends
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
 from tests.jobs.page.reports import HOSTILE, text_of
