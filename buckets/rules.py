@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from bucketwise.buckets.columns import Columns, Series
 from bucketwise.buckets.fields.selectors import candidates, series_text
-from bucketwise.config.globs import glob_pattern, is_literal
 from bucketwise.config.policies import Policy, Rule
+from bucketwise.config.values import glob_pattern, is_literal
 
 Document = dict[str, Any]
 #: Earlier than every instant: nothing under such a rule is due.

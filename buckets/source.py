@@ -17,11 +17,10 @@ from pymongo.database import Database
 from bucketwise.buckets.bson.cursor import ALL, First, find_raw, is_sharded
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import DECODED, first_at
-from bucketwise.buckets.collations import Comparison
+from bucketwise.buckets.collations import Comparison, find_by_ids, find_ids
 from bucketwise.buckets.fields.isoforms import UNSORTED_MS
 from bucketwise.buckets.fields.timeforms import UnsortedRange, any_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_ms
-from bucketwise.buckets.lookup import find_by_ids, find_ids
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.overflow import attach, flagged_buckets, orphan_ids
 from bucketwise.buckets.models.shape import split

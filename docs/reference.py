@@ -9,7 +9,7 @@ from typing import Any
 from bucketwise.config.schema import policy_file_schema
 from bucketwise.jobs.cli import program
 from bucketwise.jobs.core.metrics import Metrics
-from bucketwise.jobs.output.schemas import output_schema
+from bucketwise.jobs.settings import output_schema
 from bucketwise.jobs.suite import GROUPS, all_jobs
 
 Schema = Mapping[str, Any]

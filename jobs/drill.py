@@ -18,7 +18,7 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import job_table
 
 if TYPE_CHECKING:
-    from bucketwise.archivers.kinds.drill import DrilledDay
+    from bucketwise.archivers.kinds.archive import DrilledDay
 
 Body = dict[str, Any]
 

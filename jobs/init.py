@@ -20,8 +20,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.problems import ProblemReport
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.completion import collection_names
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, collection_names
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, finding_body
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import counted

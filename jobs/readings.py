@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bucketwise.archivers.reading.readings import Readings
     from bucketwise.config.policies import Policy
     from bucketwise.rollups.context import ProgressListener
-    from bucketwise.rollups.filling import Filling
+    from bucketwise.rollups.grids import Filling
 
 Format = Literal["csv", "json", "parquet"]
 How = Annotated[
@@ -86,7 +86,7 @@ def readings(
     from bucketwise.archivers.reading.gridded import GriddedReadings
     from bucketwise.jobs.core.known_series import require_known_series
     from bucketwise.jobs.core.ranges import parse_range
-    from bucketwise.rollups.filling import gaps
+    from bucketwise.rollups.grids import gaps
 
     asked, selector = parse_range(since, until), parse_series(series)
     form, output = to.form, to.output
@@ -146,7 +146,7 @@ def _parse_grid(within: TimeRange, steps: Steps) -> _Grid | None:
     not to be filled."""
     from bucketwise.archivers.reading.gridded import Instants
     from bucketwise.rollups.calendar.windows import span_ms
-    from bucketwise.rollups.filling import FILLINGS
+    from bucketwise.rollups.grids import FILLINGS
 
     length = steps.length()
     if length is None:
@@ -163,7 +163,7 @@ def _parse_grid(within: TimeRange, steps: Steps) -> _Grid | None:
 
 def _reach(policy: Policy, grid: _Grid | None) -> tuple[timedelta, timedelta]:
     from bucketwise.archivers.reading.gridded import reach_of
-    from bucketwise.rollups.filling import gaps
+    from bucketwise.rollups.grids import gaps
 
     return (timedelta(0), timedelta(0)) if grid is None else reach_of(gaps(policy), grid.filling)
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from bucketwise.config.policies import LevelName, Policy
     from bucketwise.rollups.answers import Answer, Question
     from bucketwise.rollups.calendar.tiling import TilingPiece
-    from bucketwise.rollups.filling import Fill
-    from bucketwise.rollups.grids import GridAnswer, GridQuestion, Point
+    from bucketwise.rollups.grids import Fill, GridAnswer, GridQuestion, Point
 
 INCOMPLETE = 3
 

@@ -41,8 +41,8 @@ def thaw(
 
 def thaw_step(days: int, tier: Speed) -> Step:
     """Returns the step that asks for the parts of the turn's range."""
-    from bucketwise.archivers.classes.thawing import ThawOptions
-    from bucketwise.archivers.classes.thawing import thaw as thaw_parts
+    from bucketwise.archivers.classes import ThawOptions
+    from bucketwise.archivers.classes import thaw as thaw_parts
 
     def do(turn: Turn) -> StepResult:
         options = ThawOptions(turn.within, days, tier.value)

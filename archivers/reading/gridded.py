@@ -15,7 +15,7 @@ from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import series_order
 from bucketwise.buckets.models.series import series_key
 from bucketwise.buckets.packing import Rows
-from bucketwise.rollups.filling import Filling
+from bucketwise.rollups.grids import Filling
 from bucketwise.rollups.statistics.steps import Reading
 
 Integers = NDArray[np.int64]

@@ -35,10 +35,10 @@ from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.archivers.writes import MAX_BUCKETS, compare, insert_raw, same_id
 from bucketwise.buckets.bson.cursor import is_sharded
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
+from bucketwise.buckets.collations import find_by_ids
 from bucketwise.buckets.decoding.decode import BucketSet, decode
 from bucketwise.buckets.fields.selectors import extended_json, selected
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_date
-from bucketwise.buckets.lookup import find_by_ids
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.series import is_of_series
 from bucketwise.buckets.source import Source

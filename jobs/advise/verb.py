@@ -13,8 +13,7 @@ from rich.text import Text
 
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.completion import collection_names
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, collection_names
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid

@@ -7,7 +7,7 @@ from datetime import timedelta
 from hashlib import sha256
 from uuid import uuid4
 
-from bucketwise.archivers.classes.schedule import Place
+from bucketwise.archivers.classes import Place
 from bucketwise.archivers.stores.base import PROBE_PREFIX, Denied, ObjectStore
 from bucketwise.archivers.stores.classes import MINIMUM_DAYS, ClassedStore, LifecycleRule
 from bucketwise.config.policies import Policy

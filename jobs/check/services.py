@@ -7,7 +7,7 @@ from typing import Any
 
 from pymongo.database import Database
 
-from bucketwise.archivers.classes.schedule import Place, placed
+from bucketwise.archivers.classes import Place, placed
 from bucketwise.archivers.records.receipts import FIRST
 from bucketwise.archivers.stores.base import ObjectStore, StoreError
 from bucketwise.config.policies import Policy

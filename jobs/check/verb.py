@@ -200,7 +200,7 @@ OWN_COLLECTIONS = {name: ("find", *actions) for name, actions in RUN_JOB.rights.
 
 
 def _check(turn: Turn) -> StepResult:
-    from bucketwise.archivers.classes.schedule import places_of
+    from bucketwise.archivers.classes import places_of
     from bucketwise.jobs.check.checks import check_policy
     from bucketwise.jobs.check.classes import billed_longer
     from bucketwise.jobs.core import lease

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.stores.copied import copies_of
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay
 
@@ -185,3 +188,20 @@ class Call:
             if self.settings.store is not None and self.settings.store.copies:
                 self._journal.database = database
             yield database
+
+
+def take_reads_from_copies(store: ObjectStore | None) -> dict[str, Any]:
+    """Returns what was read from copies since this was last asked, as a part of the JSON; an empty one where
+    nothing was. Logs a warning."""
+    copied = copies_of(store)
+    count, first = copied.take_reads() if copied is not None else (0, ())
+    if not count:
+        return {}
+    log.warning(
+        "read from a copy, since the store could not give it. Run `bucketwise repair`",
+        objects=count,
+        first=first[0].key,
+        copy=first[0].copy,
+        reason=first[0].reason,
+    )
+    return {"from_copies": {"count": count, "objects": [it._asdict() for it in first]}}

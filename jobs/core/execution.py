@@ -87,7 +87,7 @@ def _tell_reads_from_copies(call: Call, report: Report) -> None:
     """Adds to a report what was read from copies beside the turns of policies."""
     if call.opened_store is None:
         return
-    from bucketwise.jobs.core.from_copies import take_reads_from_copies  # these bring archives
+    from bucketwise.jobs.core.call import take_reads_from_copies  # these bring archives
     from bucketwise.jobs.core.turn import LEFT_SOMETHING
 
     if read := take_reads_from_copies(call.opened_store):

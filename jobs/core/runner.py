@@ -26,9 +26,8 @@ from bucketwise.config.errors import InterruptedRun, PausedError, WindowOverErro
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import USUAL_MEMORY
 from bucketwise.jobs.core import clock, machine
-from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.call import Call, take_reads_from_copies
 from bucketwise.jobs.core.failures import Failure, failure_of
-from bucketwise.jobs.core.from_copies import take_reads_from_copies
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED, Ledger, Run
 from bucketwise.jobs.core.logs import log

@@ -18,7 +18,7 @@ from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.turn import pick
 
 if TYPE_CHECKING:
-    from bucketwise.archivers.classes.thawing import ThawOptions, ThawReport
+    from bucketwise.archivers.classes import ThawOptions, ThawReport
     from bucketwise.archivers.context import ArchiveContext
     from bucketwise.rollups.context import Check
 
@@ -93,7 +93,7 @@ def thaw_and_wait(
     """Asks for cold parts until all that is meant can be read, at intervals that widen: what S3 gives no more
     by then is asked for anew. `tell`: takes what it waits for; None once it goes on. Raises BucketwiseError
     where that takes longer than `longest`, and what `thaw` raises."""
-    from bucketwise.archivers.classes.thawing import thaw
+    from bucketwise.archivers.classes import thaw
     from bucketwise.rollups.context import no_progress
 
     begun, (delay, most) = clock.steady(), _DELAYS

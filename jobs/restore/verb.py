@@ -219,7 +219,7 @@ def wait_step(
 ) -> Step:
     """Returns the step that has S3 thaw what a restore will read, and waits for it; the range is that of the
     turn. What the restore would refuse is refused before."""
-    from bucketwise.archivers.classes.thawing import ThawOptions
+    from bucketwise.archivers.classes import ThawOptions
     from bucketwise.archivers.restoring.options import check_request
 
     def do(turn: Turn) -> StepResult:

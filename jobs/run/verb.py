@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def _move(turn: Turn) -> StepResult:
-    from bucketwise.archivers.classes.moving import move_parts
+    from bucketwise.archivers.classes import move_parts
 
     report = move_parts(turn.context, writes=not turn.dry_run)
     if not report:
@@ -74,7 +74,7 @@ Body = dict[str, Any]
 
 
 def _scrub(turn: Turn) -> StepResult:
-    from bucketwise.archivers.copying.scrubbing import scrub
+    from bucketwise.archivers.copying.repairing import scrub
 
     found = scrub(turn.context) if turn.context.has_parts and not turn.dry_run else None
     if found is None:

@@ -18,9 +18,9 @@ from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.buckets.rules import NEVER, SeriesRules
 from bucketwise.buckets.source import Source
-from bucketwise.config.globs import glob_pattern
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Rule
+from bucketwise.config.values import glob_pattern
 from tests.examples import examples
 from tests.jobs.counting import Counts
 

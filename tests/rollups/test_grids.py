@@ -19,8 +19,15 @@ from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.answers import Question
 from bucketwise.rollups.calendar.tiling import NOT_ROLLED_UP
-from bucketwise.rollups.filling import FILLINGS, Fill
-from bucketwise.rollups.grids import GridAnswer, GridQuestion, Point, grid_steps, summarize_grid
+from bucketwise.rollups.grids import (
+    FILLINGS,
+    Fill,
+    GridAnswer,
+    GridQuestion,
+    Point,
+    grid_steps,
+    summarize_grid,
+)
 from tests.rollups.conftest import Bench
 from tests.rollups.version_one import age
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.classes.schedule import placed
-from bucketwise.archivers.classes.thawing import ThawOptions, thaw
+from bucketwise.archivers.classes import ThawOptions, placed, thaw
 from bucketwise.archivers.context import Connections, LocalExecutor
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.stores import open_store

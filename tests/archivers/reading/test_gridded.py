@@ -21,7 +21,7 @@ from bucketwise.archivers.reading.gridded import GriddedReadings, Instants, reac
 from bucketwise.buckets.packing import Rows
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.filling import FILLINGS, Fill
+from bucketwise.rollups.grids import FILLINGS, Fill
 
 POLICY = make_policy(
     name="ticks",

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.collations import find_by_ids
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import DAY_MS
-from bucketwise.buckets.lookup import find_by_ids
 from bucketwise.buckets.source import Source
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow

@@ -125,7 +125,7 @@ _JOURNAL = "bucketwise.archivers.records.changes:StoreJournal."
 _ENCRYPTED = "bucketwise.archivers.stores.encrypted:EncryptedStore."
 _REPAIR, _MOVER = (
     "bucketwise.archivers.copying.repairing:Repair.",
-    "bucketwise.archivers.classes.moving:Mover.",
+    "bucketwise.archivers.classes:Mover.",
 )
 
 STEPS = (
@@ -1130,7 +1130,7 @@ STEPS = (
     Step(
         "look noted",
         "mongo update bucketwise_progress scrub",
-        "bucketwise.archivers.copying.scrubbing:scrub",
+        "bucketwise.archivers.copying.repairing:scrub",
         ("looked after", "moved"),
     ),
     # Storage classes

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from bucketwise.archivers.copying.scrubbing import PERIOD, share_of
+from bucketwise.archivers.copying.repairing import PERIOD, share_of
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.metrics import Metrics

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker
 
-from bucketwise.jobs.output.schemas import output_schema
+from bucketwise.jobs.settings import output_schema
 from bucketwise.jobs.suite import load
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bucketwise.jobs.output.schemas import output_schema
+from bucketwise.jobs.settings import output_schema
 from bucketwise.jobs.suite import all_jobs
 from tests.jobs.output.schemas import undeclared
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.buckets.columns import Columns
-from bucketwise.rollups.rolling import duplicates
-from bucketwise.rollups.rolling.duplicates import Gathered
+from bucketwise.rollups.rolling import slices as duplicates
+from bucketwise.rollups.rolling.slices import Gathered
 
 #: By bucket: series and time of each reading. The value tells its bucket and its place in there.
 Buckets = dict[int, list[tuple[int, int]]]
