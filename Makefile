@@ -67,19 +67,19 @@ clean:  ## remove what was installed and cached
 $(BIN)/python:
 	@.ci/make-venv "$(PYTHON)" $(VENV)
 
-$(VENV)/demo.done: $(BIN)/python pyproject.toml bucketwise/__init__.py
+$(VENV)/demo.done: $(BIN)/python pyproject.toml config/__init__.py
 	@echo "Installing what the demo needs into $(VENV); this happens once."
 	@$(PIP) install --editable '.[demo]'
 	@.ci/system-libraries $(BIN)/python
 	@touch $@
 
-$(VENV)/bench.done: $(BIN)/python pyproject.toml bucketwise/__init__.py
+$(VENV)/bench.done: $(BIN)/python pyproject.toml config/__init__.py
 	@echo "Installing what the bench needs into $(VENV); this happens once."
 	@$(PIP) install --editable '.[bench]'
 	@.ci/system-libraries $(BIN)/python
 	@touch $@ $(VENV)/demo.done
 
-$(VENV)/docs.done: $(BIN)/python pyproject.toml bucketwise/__init__.py
+$(VENV)/docs.done: $(BIN)/python pyproject.toml config/__init__.py
 	@echo "Installing what the site needs into $(VENV); this happens once."
 	@$(PIP) install --editable '.[docs]'
 	@touch $@
@@ -89,7 +89,7 @@ $(VENV)/release.done: $(VENV)/dev.done
 	@$(PIP) install --editable '.[release]'
 	@touch $@ $(VENV)/docs.done
 
-$(VENV)/dev.done: $(BIN)/python pyproject.toml bucketwise/__init__.py
+$(VENV)/dev.done: $(BIN)/python pyproject.toml config/__init__.py
 	@echo "Installing what tests and lint need into $(VENV); this happens once."
 	@$(PIP) install --editable '.[test,lint]'
 	@.ci/system-libraries $(BIN)/python

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bucketwise.config import VERSION
+
 if TYPE_CHECKING:
     from bucketwise import errors
     from bucketwise.api import connect, scan
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Suite", "__version__", "connect", "errors", "scan"]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 #: The modules that have the names of the API.
 _MODULES = {"Suite": "suite", "connect": "api", "scan": "api"}

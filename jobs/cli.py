@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
-from bucketwise import __version__
+from bucketwise.config import VERSION
 from bucketwise.config.deprecated import DeprecatedWarning
 from bucketwise.config.deprecated import warn as warn_of_former
 from bucketwise.config.errors import UsageError
@@ -35,7 +35,7 @@ _EXTRA = re.compile(r"unexpected extra argument(?:s|\(s\))? \(([^\s)]+)")
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"{NAME} {__version__}")
+        typer.echo(f"{NAME} {VERSION}")
         raise typer.Exit
 
 

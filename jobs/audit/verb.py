@@ -13,7 +13,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise import __version__
+from bucketwise.config import VERSION
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.jobs import copy, lake
 from bucketwise.jobs.core.call import Call
@@ -263,7 +263,7 @@ def _circumstances(call: Call) -> dict[str, str]:
 
     settings = call.settings
     place = {"hosts": call.hosts, "database": settings.mongodb.database, "config": str(settings.path)}
-    return {"by": this_user(), "version": __version__, **place}
+    return {"by": this_user(), "version": VERSION, **place}
 
 
 def audit_step(

@@ -13,8 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bucketwise.archivers.stores.base import ObjectStore
-from bucketwise.archivers.stores.copied import copies_of
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.logs import log
@@ -193,6 +191,8 @@ class Call:
 def take_reads_from_copies(store: ObjectStore | None) -> dict[str, Any]:
     """Returns what was read from copies since this was last asked, as a part of the JSON; an empty one where
     nothing was. Logs a warning."""
+    from bucketwise.archivers.stores.copied import copies_of
+
     copied = copies_of(store)
     count, first = copied.take_reads() if copied is not None else (0, ())
     if not count:

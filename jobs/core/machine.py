@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bucketwise import __version__
 from bucketwise.archivers.records.receipts import RunIdentity
+from bucketwise.config import VERSION
 
 Host = dict[str, Any]
 
@@ -42,7 +42,7 @@ def this_user() -> str:
 
 def this_run(run: str, now_given: datetime | None) -> RunIdentity:
     """Returns the identity of a run in this process."""
-    return RunIdentity(run, socket.gethostname(), user_name(), __version__, now_given)
+    return RunIdentity(run, socket.gethostname(), user_name(), VERSION, now_given)
 
 
 def is_known_dead(host: Host) -> bool:

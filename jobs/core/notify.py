@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from bucketwise import __version__
+from bucketwise.config import VERSION
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Notify
 from bucketwise.jobs.core import clock
@@ -133,7 +133,7 @@ def _request(url: str, body: bytes | None) -> Request:
     parts = urlsplit(url)
     user_info, _, place = parts.netloc.rpartition("@")
     request = Request(parts._replace(netloc=place, fragment="").geturl(), data=body)
-    request.add_header("User-Agent", f"bucketwise/{__version__}")
+    request.add_header("User-Agent", f"bucketwise/{VERSION}")
     if body is not None:
         request.add_header("Content-Type", "application/json")
     if user_info:

@@ -20,11 +20,11 @@ from queue import LifoQueue
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 
-from bucketwise import __version__
 from bucketwise.archivers.context import Connections, Executor, LocalExecutor, Task
 from bucketwise.archivers.records.changes import StoreJournal
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets import heap
+from bucketwise.config import VERSION
 from bucketwise.config.checks.locations import SCHEMES
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.policies import Settings
@@ -185,7 +185,7 @@ def _versions() -> str:
     files."""
     from bucketwise.archivers.format.parquet import WRITTEN_BY
 
-    return f"bucketwise {__version__} with {WRITTEN_BY}"
+    return f"bucketwise {VERSION} with {WRITTEN_BY}"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pymongo
 from prometheus_client import CONTENT_TYPE_LATEST
 from pymongo.database import Database
 
-from bucketwise import __version__
+from bucketwise.config import VERSION
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.failures import failure_of
@@ -136,7 +136,7 @@ class Board:
             (run for _, runs in last_answer.latest.values() for run in runs), key=lambda it: it.started
         )
         body = {
-            "version": __version__,
+            "version": VERSION,
             "database": self.database.name,
             "hosts": self.service.hosts,
             "looked": last_answer.at,
