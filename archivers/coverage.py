@@ -190,12 +190,8 @@ class Day:
 
 
 State = Literal["live", "archived", "both", "online", "summarised", "expired", "gap"]
-
-
 #: Rows of one answer, at most.
 MOST_ROWS = 50_000
-
-
 #: Days without live readings are looked at together.
 _QUIET_DAYS = 32
 

@@ -80,8 +80,6 @@ MAX_BUCKETS = 1000
 MAX_BYTES = 8 << 20
 
 Document = dict[str, Any]
-
-
 Record = Callable[[ClientSession, Outcome], None]
 
 

@@ -28,8 +28,6 @@ from bucketwise.buckets.rules import Due
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
-
-
 #: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
 _HOUR_MS = 3_600_000

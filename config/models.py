@@ -20,8 +20,6 @@ SlotUnit = Literal["second", "minute", "hour"]
 SlotKeys = Literal["number", "clock", "running"]
 #: What numbers may count since 1970.
 _COUNTED = ("s", "ms", "us", "ns")
-
-
 _UNITS: tuple[str, ...] = (*get_args(TimeUnit), *get_args(ElapsedUnit))
 #: Of several fields, the largest first.
 _PARTS = ("h", "m", "s", "ms")

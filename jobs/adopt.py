@@ -13,9 +13,8 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table
+from bucketwise.jobs.output.tables import closing, counted, instant, number, outcome, outcome_table
 from bucketwise.jobs.output.text import printable
 
 if TYPE_CHECKING:

@@ -27,10 +27,17 @@ from bucketwise.jobs.core.turn import (
 )
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import in_future, plan_closing, run_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes
+from bucketwise.jobs.output.tables import (
+    fit_lines,
+    in_future,
+    job_table,
+    leftover_lines,
+    notes,
+    plan_closing,
+    run_closing,
+)
 from bucketwise.jobs.publish.verb import published
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number
+from bucketwise.jobs.output.tables import closing, counted, instant, number
 from bucketwise.jobs.output.text import size
 
 if TYPE_CHECKING:

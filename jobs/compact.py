@@ -15,9 +15,8 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table, notes
+from bucketwise.jobs.output.tables import closing, counted, job_table, notes, sums
 from bucketwise.jobs.output.text import size
 
 if TYPE_CHECKING:
@@ -77,10 +76,7 @@ def _compact_as_asked(turn: Turn, options: CompactOptions) -> StepResult:
 
 
 COMPACT = Step("compact", _compact, by_present=True, preconditions="rewriting", weight=0.2)
-
-
 COMPACT_ALL = replace(COMPACT, do=_compact_all, by_present=False)
-
 
 JOB = Job(
     compact,

@@ -26,9 +26,8 @@ from bucketwise.jobs.core.turn import (
     prepare,
 )
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.output.tables import closing, counted, job_table, sums
 from bucketwise.jobs.output.text import size
 
 if TYPE_CHECKING:

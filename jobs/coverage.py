@@ -21,25 +21,20 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import number
+from bucketwise.jobs.output.tables import closing, counted, number
 
 if TYPE_CHECKING:
     from bucketwise.archivers.coverage import HeldCommit, Row
     from bucketwise.buckets.fields.selectors import Selector
 
 Body = dict[str, Any]
-
-
 ByWhat = Annotated[Literal["day", "hour"], typer.Option("--by", help="A row per UTC day, or per hour.")]
-
 
 How = Annotated[
     Literal["table", "csv"], typer.Option("--format", help="Output format: a table with a strip, or CSV.")
 ]
-
 
 Full = Annotated[bool, typer.Option("--full", help="Print a row for each day or hour, not for each range.")]
 
@@ -136,7 +131,6 @@ _SHOWN = {
     "expired": ("x", "dim"),
     "gap": (".", "bold red"),
 }
-
 
 _COUNTED = (
     "readings", "live", "archived", "online", "summarised", "live_buckets", "pinned", "held", "quarantined",

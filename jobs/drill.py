@@ -13,18 +13,14 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.output.tables import closing, counted, job_table, sums
 
 if TYPE_CHECKING:
     from bucketwise.archivers.kinds.archive import DrilledDay
 
 Body = dict[str, Any]
-
-
 Days = Annotated[int, typer.Option("--days", min=1, metavar="N", help="Number of days per policy.")]
-
 
 Seed = Annotated[
     int | None,

@@ -12,9 +12,8 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result, own_error
-from bucketwise.jobs.output.tables import instant, number, outcome_table
+from bucketwise.jobs.output.tables import closing, counted, instant, number, outcome_table
 from bucketwise.jobs.output.text import printable, size
 
 if TYPE_CHECKING:

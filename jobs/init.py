@@ -23,10 +23,9 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, collection_names
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, finding_body
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import findings_table, fit_lines
+from bucketwise.jobs.output.tables import counted, findings_table, fit_lines
 from bucketwise.jobs.output.text import printable
 
 if TYPE_CHECKING:
@@ -45,14 +44,12 @@ URI = Annotated[
     typer.Argument(metavar="URI/DATABASE", help="URI of MongoDB, with the database: mongodb://host/market."),
 ]
 
-
 Collections = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[COLLECTION…]", autocompletion=collection_names, help="Only these collections. Default: all."
     ),
 ]
-
 
 Output = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="The policy file to write; - for stdout.")

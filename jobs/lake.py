@@ -15,9 +15,8 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn, perform, prepare
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import lake_line
+from bucketwise.jobs.output.tables import closing, counted, lake_line, sums
 
 if TYPE_CHECKING:
     from bucketwise.archivers.context import ArchiveContext

@@ -15,21 +15,18 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import closing, counted
 from bucketwise.jobs.output.text import printable
 
 Document = dict[str, Any]
-
 
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown wherever the pause is met.")
 ]
 
-
 ResumeReason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason for resuming.")]
-
 
 LiftTime = Annotated[
     bool, typer.Option("--time", help="Lift a time in the future that was recorded by mistake.")
@@ -154,7 +151,6 @@ PAUSE = Job(
         'bucketwise pause --reason "Nothing is archived before the new disks are in"',
     ),
 )
-
 
 RESUME = Job(
     resume,

@@ -28,10 +28,16 @@ from bucketwise.jobs.core.turn import (
     quarantine_body,
 )
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
-from bucketwise.jobs.output.tables import job_table, leftover_lines, report_quarantined
+from bucketwise.jobs.output.tables import (
+    closing,
+    counted,
+    job_table,
+    leftover_lines,
+    report_quarantined,
+    sums,
+)
 
 if TYPE_CHECKING:
     from bucketwise.archivers.context import ArchiveContext
@@ -46,7 +52,6 @@ Format = Literal["csv", "json", "parquet"]
 How = Annotated[
     Format, typer.Option("--format", help="Output format: CSV, JSON (one object per line) or Parquet.")
 ]
-
 
 Output = Annotated[
     Path | None,

@@ -17,15 +17,12 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, number, number_range
+from bucketwise.jobs.output.tables import closing, counted, instant, number, number_range
 from bucketwise.jobs.output.text import printable
 
 Body = dict[str, Any]
-
-
 Full = Annotated[bool, typer.Option("--full", help="Print a row for each receipt, not for each range.")]
 
 
@@ -50,7 +47,6 @@ def _receipts(turn: Turn) -> StepResult:
 
 
 RECEIPT_LIST = Step("receipts", _receipts)
-
 
 #: Events of which their receipts say no more.
 EVENTS = {

@@ -14,9 +14,8 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, RunOptions, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.output.tables import closing, counted, job_table, sums
 
 Body = dict[str, Any]
 

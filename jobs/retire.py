@@ -13,8 +13,8 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing
 from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import closing
 from bucketwise.jobs.output.text import printable
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bucketwise.config.policies import Policy
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or id, of a policy that has left the file.")]
-
-
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, kept in the receipt.")]
 
 

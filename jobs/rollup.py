@@ -30,7 +30,6 @@ from bucketwise.jobs.core.turn import (
     quarantine_body,
 )
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import run_closing
 from bucketwise.jobs.output.grid import Attention
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import (
@@ -40,6 +39,7 @@ from bucketwise.jobs.output.tables import (
     number,
     outcome,
     outcome_table,
+    run_closing,
     telling,
 )
 from bucketwise.jobs.publish.verb import published
@@ -60,7 +60,6 @@ Slices = Annotated[
         help="Save progress after each part of the range of this length (30d), and resume there.",
     ),
 ]
-
 
 Restart = Annotated[bool, typer.Option("--restart", help="With --slices: start again from the first one.")]
 

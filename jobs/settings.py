@@ -21,8 +21,6 @@ from bucketwise.jobs.suite import ENTRIES, load
 Schema = dict[str, Any]
 
 _REFERENCE = "#/$defs/{model}"
-
-
 #: What keeps a policy from having all that its command tells.
 _CUT_SHORT = ("error", "paused", "stopped")
 

@@ -19,9 +19,8 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.turn import Document, RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result, own_error
-from bucketwise.jobs.output.tables import cell, job_table, outcome_table, pause_lines
+from bucketwise.jobs.output.tables import cell, closing, counted, job_table, outcome_table, pause_lines, sums
 from bucketwise.jobs.output.text import printable
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from bucketwise.jobs.core.ledger import Repeat
 
 Body = dict[str, Any]
-
 
 Failed = Annotated[
     bool, typer.Option("--failed", help="List the runs that failed or died, and the commands to repeat them.")
@@ -128,8 +126,6 @@ def _quarantined(turn: Turn) -> int:
 
 
 STATUS = Step("status", _status)
-
-
 PLACE = Step("place", _place)
 
 

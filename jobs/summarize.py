@@ -19,10 +19,9 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import NO_STEPS, SINCE, UNTIL, Job, Series, Steps, one_policy, parse_series
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, statistic
+from bucketwise.jobs.output.tables import counted, instant, statistic
 from bucketwise.jobs.output.text import printable
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 INCOMPLETE = 3
 
-
 Percentiles = Annotated[
     str | None,
     typer.Option(
@@ -43,10 +41,7 @@ Percentiles = Annotated[
     ),
 ]
 
-
 By = Literal["series", "none"]
-
-
 ByWhat = Annotated[By, typer.Option("--by", help="One result per series, or one for all series together.")]
 
 

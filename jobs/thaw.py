@@ -13,9 +13,8 @@ from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.thaws import DAYS, Days, Speed, TierOption, thaw_body
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, job_table
+from bucketwise.jobs.output.tables import closing, counted, instant, job_table, sums
 from bucketwise.jobs.output.text import size
 
 

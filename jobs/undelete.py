@@ -16,8 +16,8 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import closing, counted, sums
 
 if TYPE_CHECKING:
     from pymongo.client_session import ClientSession
@@ -54,8 +54,6 @@ def _undelete(turn: Turn) -> StepResult:
 
 
 UNDELETE = Step("undelete", _undelete, by_present=True)
-
-
 #: Tombstones that one transaction lifts.
 AT_ONCE = 1000
 

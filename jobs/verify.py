@@ -13,9 +13,8 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import instant, job_table
+from bucketwise.jobs.output.tables import closing, counted, instant, job_table, sums
 
 Body = dict[str, Any]
 

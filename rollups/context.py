@@ -57,8 +57,6 @@ def transaction(database: Database[Document], guard: Guard, step: Callable[[Clie
 
 #: Raises where the run must stop.
 Check = Callable[[], None]
-
-
 #: Takes how many buckets, and bytes of them, were read from MongoDB or deleted.
 Spend = Callable[[int, int], None]
 

@@ -121,8 +121,6 @@ def read_checkpoint(
 
 #: Manifests that are cached: some kilobytes each.
 _KEPT = 500
-
-
 #: A file that vouches for commits.
 Vouching = TypeVar("Vouching", Manifest, Checkpoint)
 

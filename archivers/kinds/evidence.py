@@ -25,11 +25,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.rollups.holds import Hold
 
 Counts = NDArray[np.int64]
-
-
 Flags = NDArray[np.bool_]
-
-
 Span = tuple[int, int]  # [start, end) in milliseconds
 
 
@@ -115,8 +111,6 @@ class Tally:
 
 
 What = Literal["quarantined", "copied", "merged", "rewritten", "deleted", "pinned"]
-
-
 #: Where a bucket is of which only the archive has a copy.
 ArchivedState = Literal["archived", "online"]
 

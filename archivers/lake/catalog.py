@@ -53,8 +53,6 @@ from bucketwise.config.tables import OWN_CATALOG, Lake
 
 #: How to fix a table that is not of this archive.
 ANOTHER = "The table is another archive's: give [lake] another namespace or catalog"
-
-
 #: The property that passes the store to pyiceberg.
 STORE = "bucketwise.store"
 
@@ -270,7 +268,6 @@ def install() -> None:
 #: Snapshots that are kept for readers under way: each lists the parts that stood then.
 SNAPSHOTS = 20
 
-
 _PROPERTIES = {
     "format-version": "2",
     "gc.enabled": "false",  # no other engine may delete parts
@@ -282,10 +279,7 @@ _PROPERTIES = {
     "commit.manifest.min-count-to-merge": "25",
 }
 
-
 _REMEDY = "The archive is whole without it. Once this is fixed, the next run registers what is missing"
-
-
 #: Properties of catalogs that may be shown.
 _PLAIN = ("type", "uri", "warehouse")
 

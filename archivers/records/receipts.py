@@ -109,8 +109,6 @@ class RunIdentity:
 
 #: For what only reads.
 NO_RUN = RunIdentity("", "", "", "")
-
-
 _PAGE = 1000
 _LIVE = frozenset({"live"})
 #: States of online receipts: later versions of archived buckets were copied; were merged with these.
@@ -137,8 +135,6 @@ _OF_EMPTIED = frozenset({*_OF_COMMIT, "collection", "parts", "documents_sha256",
 AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 #: Documents as dicts: for those that only the suite writes.
 CODEC = DECODED
-
-
 #: The name of the first store, by which receipts tell the storage class of a commit's parts there.
 FIRST = "first"
 #: What the receipt of a commit has that may hold what was erased, since it could not be read then: the

@@ -65,8 +65,6 @@ class ArchivedDay(NamedTuple):
 
 #: What an audit reads, or leaves to another one: a commit, or a day of an online archive.
 Piece = Commit | ArchivedDay
-
-
 #: Tells of a piece whether it has its turn.
 HasTurn = Callable[[Piece], bool]
 

@@ -164,8 +164,6 @@ _SOME = 0.2
 _MOST_STATES = 10
 #: What a document that lacks its series is read as.
 _UNKNOWN = "unknown"
-
-
 #: Numbers that are times of other years may count from another instant than 1970, or in another unit.
 _USUAL_YEARS = set(range(2005, 2041))
 

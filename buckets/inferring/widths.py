@@ -35,8 +35,6 @@ _SPANS = [MINUTE, HOUR, DAY, 7 * DAY, 31 * DAY]
 _OTHER_SPANS = [*(MINUTE * it for it in (2, 5, 10, 15, 20, 30)), *(HOUR * it for it in (2, 3, 4, 6, 8, 12))]
 #: Share of a bucket's slots that are there, if nothing but their number tells what they are.
 _LEAST = 0.4
-
-
 #: Of slots of which a usual bucket has nearly all: see `emptiness`.
 NEARLY_FULL = 0.1
 

@@ -180,8 +180,6 @@ _RARE = (0.0, 1 / 32)
 
 #: An array may be longer than the longest that a union is made of: by one in so many elements.
 _SPARE = 32
-
-
 _DOCUMENTS = (DOCUMENT, ARRAY)
 #: Texts of up to so many bytes may differ in length.
 _SHORT_TEXT = 64

@@ -35,8 +35,6 @@ _STEPS, _RISING = 30, 0.3
 _NEAR_ZERO = 0.05
 #: A state has at most so many values. So many times the usual step between readings is a gap.
 STATES, _MISSING = 10, 10
-
-
 #: Keys for the table of a value field, and what speaks for them.
 LikelyKind = tuple[dict[str, str], str]
 

@@ -61,25 +61,13 @@ from bucketwise.rollups.answers import summarize as summarize_range
 Document = dict[str, Any]
 
 Scratch = tuple[Database[Document], Callable[[], None]]
-
-
 _EMBEDDED = "scratch"
-
-
 #: In which collections models and summaries are tried.
 TRY, ROLLED, HOURLY, DAILY = "try_", "rolled", "rolled_hourly", "rolled_daily"
-
-
 _OWN = {*(TRY + it for it in TARGETS), ROLLED, HOURLY, DAILY}
-
-
 #: The policy of these summaries: no policy file can name one so.
 SUMMARIES = "advise summaries"
-
-
 _BOOKS = "bucketwise_"
-
-
 #: The lease that marks a database as made here.
 _MARK = "advise --scratch"
 
@@ -148,11 +136,7 @@ def _clear(scratch: Database[Document]) -> None:
 
 #: Of so many series, where an index finds them.
 _SERIES = 20
-
-
 _HOUR_MS, _WIDER = 3_600_000, 4
-
-
 _BYTES = 64_000_000
 
 
@@ -265,12 +249,8 @@ Body = dict[str, Any]
 
 #: Spans of the queries for one series, up to its last reading: milliseconds.
 SPANS = {"hour": 3_600_000, "day": DAY_MS, "month": 30 * DAY_MS}
-
-
 #: What is told of each model, for the collection as a whole.
 SIZES = ("documents", "data_bytes", "index_bytes", "storage_bytes")
-
-
 _INSERTED, _UPDATED, _ROUNDS = 1_000, 3_000, 3
 
 

@@ -39,8 +39,6 @@ Document = dict[str, Any]
 #: Milliseconds: measurements of a native time-series collection are counted one by one; of more buckets than
 #: these, only those in so many of them.
 _LONGEST, _BUCKETS = 10_000, 1_000
-
-
 _HOT_DAYS = 30
 
 
@@ -202,15 +200,9 @@ def hot_share(policy: Policy, covered: tuple[int, int] | None) -> float:
 
 #: Newest entries that are read, of any collection.
 ENTRIES = 100_000
-
-
 #: So many writes and bytes of what is found there are taken. Milliseconds.
 _WRITES, _BYTES = 1_000, 16_000_000
-
-
 _LONGEST_READ = 10_000
-
-
 _UNAUTHORIZED = 13
 
 

@@ -53,18 +53,10 @@ Body = dict[str, Any]
 
 #: Documents that are drawn. Of a collection with fewer than twenty times as many, MongoDB reads all for it.
 _DOCUMENTS, _FEW = 10_000, 200_000
-
-
 _BYTES = 32_000_000
-
-
 #: Milliseconds.
 _LONGEST = 20_000
-
-
 _QUERIES = 1000
-
-
 _FILTER_KEYS = ("filter", "query", "q")
 
 
@@ -163,14 +155,9 @@ def _loaded(text: str, where: str) -> Any:
 
 #: Documents that are read to find the fields.
 _TELLING = 200
-
-
 #: The hot zone has this part of what a policy keeps; without an archive, so much.
 _HOT_PART, _HOT = 4, timedelta(days=30)
-
-
 _DAY = timedelta(days=1)
-
 
 #: Fields of the JSON that a key has only if MongoDB takes it.
 _NUMBERS = (

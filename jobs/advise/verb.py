@@ -15,11 +15,10 @@ from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, collection_names
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.streams import write_atomically
-from bucketwise.jobs.output.tables import number
+from bucketwise.jobs.output.tables import counted, number
 from bucketwise.jobs.output.text import printable, size
 
 if TYPE_CHECKING:
@@ -197,7 +196,6 @@ def recommended(body: Body) -> Body | None:
 
 QUERIES = ("last", "hour", "day", "month")
 
-
 _HEADS = [
     "model", "documents", "data", "on disk", "indexes", "inserts/s", "updates/s",
     *(f"{it} ms" for it in QUERIES),
@@ -309,7 +307,6 @@ Name = Annotated[
     typer.Argument(metavar="COLLECTION", autocompletion=collection_names, help="The collection to look at."),
 ]
 
-
 ScratchName = Annotated[
     str | None,
     typer.Option(
@@ -319,17 +316,12 @@ ScratchName = Annotated[
     ),
 ]
 
-
 Readings = Annotated[
     int, typer.Option("--readings", min=100, max=5_000_000, help="Number of readings to try models with.")
 ]
 
-
 NoCandidates = Annotated[bool, typer.Option("--no-candidates", help="Only findings: try no other models.")]
-
-
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML page.")]
-
 
 ShardKeys = Annotated[
     str | None,
@@ -340,9 +332,7 @@ ShardKeys = Annotated[
     ),
 ]
 
-
 _SHARDS = 3
-
 
 Shards = Annotated[
     int | None,
@@ -355,7 +345,6 @@ Shards = Annotated[
     ),
 ]
 
-
 Queries = Annotated[
     Path | None,
     typer.Option(
@@ -364,7 +353,6 @@ Queries = Annotated[
         help="For shard keys: JSON filters, one a line. Default: those of the profiler, else usual ones.",
     ),
 ]
-
 
 ShardReadings = Annotated[
     float | None,

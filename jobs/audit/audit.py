@@ -96,11 +96,7 @@ def _is_prime(number: int) -> bool:
 
 #: What fell due less than this ago is not overdue: the next run takes it.
 SLACK = timedelta(days=1)
-
-
 MAX_QUARANTINED = MAX_HOLES = 100
-
-
 #: Buckets that are looked for in the archive; the next audit finds the others.
 MAX_ORPHANS = 10_000
 

@@ -13,25 +13,13 @@ from bucketwise.jobs.output.text import size
 Body = dict[str, Any]
 
 ROW_HEIGHT = 8
-
-
 #: State -> the middle of its bar; the style has its thickness. Bars stand on the bottom of the row.
 _MIDDLE = {"summarised": "6", "expired": "7.5"}
-
-
 _WHOLE = "4"
-
-
 #: With more months than these a row is a year.
 _MOST_MONTHS = 12
-
-
 _ONE_DAY = timedelta(days=1)
-
-
 _YEAR = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-
-
 _NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
@@ -187,8 +175,6 @@ def _days(count: int) -> str:
 
 #: From the bottom upwards.
 KINDS = ("live", "archived", "online", "summaries")
-
-
 BAR_HEIGHT, _LEAST_MONTHS = 100, 12
 
 

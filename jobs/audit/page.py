@@ -14,8 +14,8 @@ from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.audit import drawings
 from bucketwise.jobs.audit.balance import MOST
-from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.page import render
+from bucketwise.jobs.output.tables import counted
 from bucketwise.jobs.output.text import printable, size
 
 _UNITS = {"y": "year", "w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
@@ -81,8 +81,6 @@ Body = dict[str, Any]
 
 #: With more runs of days than these on one page, details come by month.
 MOST_RUNS = 4_000
-
-
 #: With more months than these on one page, tables have a row a year.
 MOST_MONTHS = 8_000
 
@@ -115,7 +113,6 @@ _MOST_FIRST, _MOST_EVENTS = 5, 12
 #: With more policies than these, lists have few rows.
 _MANY, _FEW = 10, 3
 
-
 #: What became of archived buckets.
 _PARTS = {
     "in_archive": "In the archive alone",
@@ -125,7 +122,6 @@ _PARTS = {
     "erased": "Erased",
     "ended": "Ended by retain.archive",
 }
-
 
 _EVENTS = {
     "adopt": "the archive was adopted",

@@ -30,10 +30,9 @@ from bucketwise.jobs.core.turn import (
 )
 from bucketwise.jobs.lake import lake_findings
 from bucketwise.jobs.output.bodies import proving
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import write_atomically
-from bucketwise.jobs.output.tables import findings_table
+from bucketwise.jobs.output.tables import closing, counted, findings_table, sums
 from bucketwise.jobs.publish import verb as publish
 from bucketwise.jobs.publish.verb import publishing
 
@@ -169,9 +168,7 @@ AUDITED = (
     Code("hole", ("warning",), "Look at what writes the series."),
 )
 
-
 Full = Annotated[bool, typer.Option("--full", help="Read the whole archive, whatever `audit.sample` says.")]
-
 
 Html = Annotated[
     Path | None,

@@ -29,9 +29,8 @@ from bucketwise.jobs.core.turn import (
     findings_result,
 )
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import findings_table, fit_lines
+from bucketwise.jobs.output.tables import counted, findings_table, fit_lines
 from bucketwise.jobs.run.verb import JOB as RUN_JOB
 
 if TYPE_CHECKING:

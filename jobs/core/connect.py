@@ -13,8 +13,6 @@ from bucketwise.config.tables import MongoDB
 Document = dict[str, Any]
 
 APPLICATION = "bucketwise"
-
-
 #: Where the URI does not say. Milliseconds: no run waits for ever for a primary, or for a majority. And a
 #: server is asked how it is, now and then and where a command fails: to be told of each change as it happens
 #: takes one more connection and thread for each, and a fifth of the time of a run that finds nothing new.

@@ -29,11 +29,7 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.output.text import printable
 
 _AFTER = timedelta(days=90)
-
-
 _PERCENTILES = (50.0, 95.0, 99.0)
-
-
 _LONGEST_NAME = 60
 
 
@@ -140,22 +136,16 @@ def reason(guess: Guess) -> str:
 
 
 _WIDTH = 110
-
-
 #: What stands in the table of a policy itself.
 _KEPT = {"collection", "local_offset_field", "sparse_ok", "nonnumeric_ok", "earliest", "latest"}
 _LAYOUT = {*_KEPT, *LAYOUT_KEYS} - {"overflow", "values"}
-
 
 _STORE = (
     "Where do archives go? A directory will do for a trial; make it with mkdir. Later use a place of its "
     'own, such as "s3://acme-archive/market" with region = "eu-central-1"'
 )
 
-
 _AFTER_OFFLINE = "How long are raw documents needed in MongoDB?"
-
-
 #: What the policy file says where the URI may hold a secret.
 FROM_ENVIRONMENT = "${MONGODB_URI}"
 

@@ -21,14 +21,8 @@ from pymongo.errors import OperationFailure, PyMongoError
 from bucketwise.config.errors import BucketwiseError
 
 REPLICA_SET = "bucketwise"
-
-
 START_SECONDS = 60.0
-
-
 STOP_SECONDS = 20.0
-
-
 _NOT_YET_INITIALIZED = 94
 
 

@@ -24,40 +24,24 @@ from bucketwise.config.errors import BucketwiseError, InterruptedRun, hide_secre
 from bucketwise.jobs.core import logs
 
 _AGAIN = "It is safe to run again"
-
-
 _NO_THREAD = "can't start new thread"  # a plain RuntimeError
-
-
 _NO_ROOM = f". Free some space on this machine's disk; TMPDIR says where temporary files go. {_AGAIN}"
-
-
 _TOO_MANY_FILES = f". Raise the limit of open files (ulimit -n). {_AGAIN}"
-
 
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _NO_ROOM),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), _TOO_MANY_FILES),
 }
 
-
 _WRITE_CONCERN_FAILED = 64
-
-
 DEBUG_VARIABLE = "BUCKETWISE_DEBUG"
-
-
 _UNAUTHORIZED = 13
-
-
 _LOGIN_FAILED = 18
-
 
 _LOGIN_REMEDY = (
     "Are user and password right? The user is looked for in the database that the URI names, or that its "
     "authSource names: most users are in admin, so add authSource=admin"
 )
-
 
 _REFUSED_COMMAND = re.compile(
     r"not authorized on (?P<database>\S+) to execute command "

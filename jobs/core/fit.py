@@ -33,13 +33,11 @@ STOPPING = (
     *("time-format-unlikely", "zone-unlikely", "days-unlikely"),
 )
 
-
 _HELD = {
     ValueKind.MISSING: "missing or null",
     ValueKind.NONFINITE: "NaN or infinite",
     ValueKind.NONNUMERIC: "no number",
 }
-
 
 #: That a run has found no evidence against the policy.
 _CERTAIN = "certain"

@@ -34,7 +34,6 @@ GAUGES = {
     "lease_held": "Whether a run held the lease when the last one had ended",
 }
 
-
 #: Seconds that a server which does not answer may hold up a run for its metrics.
 _PATIENCE = 5
 

@@ -176,7 +176,6 @@ Config = Annotated[
     ),
 ]
 
-
 Names = Annotated[
     list[str] | None,
     typer.Option(
@@ -188,19 +187,15 @@ Names = Annotated[
     ),
 ]
 
-
 Now = Annotated[
     str | None, typer.Option("--now", metavar="INSTANT", help="Use this time (ISO 8601) as the current time.")
 ]
 
-
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
-
 
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print no progress, and nothing where a job finds all well.")
 ]
-
 
 Logs = Annotated[
     LogFormat | None,
@@ -210,7 +205,6 @@ Logs = Annotated[
         help="Format of lines on stderr: text, or json (one object per line). Default: text.",
     ),
 ]
-
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to all prompts.")]
 
@@ -236,7 +230,6 @@ MetricsFile = Annotated[
     ),
 ]
 
-
 SINCE: Any = typer.Option(
     "--since",
     metavar="WHEN",
@@ -251,29 +244,24 @@ UNTIL: Any = typer.Option(
 Since = Annotated[str | None, SINCE]
 Until = Annotated[str | None, UNTIL]
 
-
 Series = Annotated[
     list[str] | None,
     typer.Option("--series", metavar="FIELD=VALUE", help="Only series with this value. Can be repeated."),
 ]
-
 
 AllowLarge = Annotated[
     bool,
     typer.Option("--allow-large", help="Delete more buckets in this run than archive.max_delete allows."),
 ]
 
-
 NoThrottle = Annotated[
     bool, typer.Option("--no-throttle", help="Ignore the policy file's throttle: run now, at full speed.")
 ]
-
 
 WorkerCount = Annotated[
     int | None,
     typer.Option("--workers", min=1, max=MOST_WORKERS, metavar="N", help="Number of worker processes."),
 ]
-
 
 Executor = Annotated[
     str | None,
@@ -394,7 +382,6 @@ Every = Annotated[
     str | None,
     typer.Option("--every", metavar="DURATION", help="Answer on an even grid of such steps: 15m, 1d."),
 ]
-
 
 Filled = Annotated[
     Literal["previous", "linear", "null"] | None,

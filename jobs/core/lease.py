@@ -28,11 +28,7 @@ from bucketwise.rollups.context import Guard, majority
 Document = dict[str, Any]
 
 COLLECTION = "bucketwise_lease"
-
-
 TTL = timedelta(seconds=60)
-
-
 #: How long a run may still work, or sleep, after its lease was taken from it.
 _MAY_LIVE = timedelta(days=1)
 

@@ -37,40 +37,20 @@ from bucketwise.rollups.context import transaction
 Document = dict[str, Any]
 
 COLLECTION = "bucketwise_runs"
-
-
 RUNNING, DIED = "running", "died"
-
-
 #: Runs of a policy that rely on the index that an earlier run has checked.
 _RUNS_PER_LOOK = 100
-
-
 #: One run in so many removes old entries; a prime, so that verbs that take turns all get to it.
 _RUNS_PER_REMOVAL = 11
-
-
 MOST_REMOVED = 1000
-
-
 #: The verb that a schedule runs: the last one that was completed stays.
 SCHEDULED = "run"
-
-
 #: Verbs whose work a scheduled run does as well.
 COVERED = ("rollup", "archive")
-
-
 #: Counts of what stands as it did: where a table is, what waits in a grace or is held back.
 _STANDING = ("snapshot", "waiting", "standing", "held")
-
-
 COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
-
-
 REFUSED = 2  # that of a run that did nothing, and would do nothing again
-
-
 #: Verbs that look and change nothing. Their entries are a history of proofs, made without a lease.
 LOOKS = ("audit", "verify")
 

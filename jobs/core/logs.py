@@ -17,15 +17,9 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, WrappedLogger
 
 VARIABLE = "BUCKETWISE_LOG_FORMAT"
-
-
 OPTION = "--log-format"
-
-
 #: The value of `--log-format`.
 LogFormat = Literal["text", "json"]
-
-
 _FORMAT: LogFormat = "text"
 
 

@@ -157,8 +157,6 @@ class Metrics:
 
 #: Seconds; another run is at it for some milliseconds.
 _PATIENCE = 10.0
-
-
 _MODE = 0o644  # node_exporter is another user
 
 

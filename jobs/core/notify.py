@@ -25,14 +25,8 @@ from bucketwise.jobs.output.report import Report, Result
 #: Exit codes of runs that are done, and of those that somebody must look at. Of the others it is not known
 #: whether the work was done: another run had the lease, or this one was interrupted.
 DONE, FAILED = (0, 3), (1, 2, 4, 5)
-
-
 _SECONDS = 5.0  # for one try
-
-
 _TRIES = 2
-
-
 #: Seconds that notifications under way at the end may take: two pings one after another.
 _PATIENCE = 2 * _TRIES * _SECONDS + 1
 

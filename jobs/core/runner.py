@@ -51,14 +51,8 @@ if TYPE_CHECKING:
     from bucketwise.rollups.changes.drain import SharedChanges
 
 _FRESH_S = 60  # after which a shared read of the changes of several policies is continued
-
-
 _LEEWAY_S = 60  # for which a run may go on once its window is over, to publish what it has written
-
-
 _PATIENCE_S = 5  # that what only looks waits for the ledger
-
-
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 
 

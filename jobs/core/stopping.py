@@ -15,8 +15,6 @@ from types import FrameType
 from bucketwise.config.errors import InterruptedRun
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
 

@@ -29,12 +29,8 @@ Document = dict[str, Any]
 
 #: What an online archive calls its collections; see config.checks.names.
 _ARCHIVE = re.compile(r"(?P<source>.+?)_archive(_overflow|_versions)?")
-
-
 #: Other collections that are searched for overflow.
 _OTHERS = 8
-
-
 _UNAUTHORIZED = 13
 
 

@@ -28,12 +28,8 @@ Document = dict[str, Any]
 
 #: Seconds between two queries of the lag, at least.
 _BETWEEN_ASKS = 1.0
-
-
 #: … and seconds of waiting for a secondary after which a run fails: somebody has to look.
 LONGEST_WAIT = 900.0
-
-
 _TICK = 0.2
 
 
@@ -142,7 +138,6 @@ class Throttler:
 
 
 _PRIMARY, _UNAUTHORIZED = 1, 13
-
 
 _NEEDS = (
     "the actions replSetGetStatus and replSetGetConfig on the cluster, such as the role clusterMonitor has"

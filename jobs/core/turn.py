@@ -172,8 +172,6 @@ def perform(
 
 
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
-
-
 #: No write takes longer: what was left unfinished before that is of no use.
 ABANDONED = timedelta(days=1)
 

@@ -38,8 +38,6 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _SECONDS_TO_CONNECT, _SECONDS_WITHOUT_WORKERS, _SECONDS_BETWEEN_CHECKS = 10, 60, 5
-
-
 _TLS = ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
 
 
@@ -300,12 +298,8 @@ def _exit_with_parent(parent: Connection) -> None:
 
 
 _TRIES = 3
-
-
 #: Longer than a worker takes to end by itself.
 SECONDS_TO_LEAVE = 5
-
-
 #: Each worker is forked from a process that has set up its memory, imported everything, and opened nothing.
 _CONTEXT = multiprocessing.get_context("forkserver")
 

@@ -128,7 +128,6 @@ def _end(work: ErasureWork, session: ClientSession) -> dict[str, int]:
 
 _ACROSS = "buckets of the series reach over an edge of the range, or have a time that can't be read"
 
-
 _WHAT = {
     "live": "buckets are of the series",
     "online": "buckets are of the series",
@@ -137,16 +136,12 @@ _WHAT = {
     "set_aside": "documents are of the series",
 }
 
-
 _NUMBERS = (
     "numbers, true, false, and texts of one or two characters are looked for as values of the series, and "
     "not inside texts"
 )
 
-
 _OPLOG = "it contains what was deleted until that is overwritten"
-
-
 _OTHERS = "backups, exports, logs, and collections into which buckets were restored are not searched"
 
 
@@ -217,8 +212,6 @@ def unreached(archived: ArchivedSeries, erasure: Erasure) -> Iterator[Remaining]
 
 
 _AT_ONCE = 1000
-
-
 _MS = timedelta(milliseconds=1)
 
 

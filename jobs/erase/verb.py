@@ -14,10 +14,9 @@ from bucketwise.jobs.core.job import Job, Since, Until, one_policy, parse_series
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, RunOptions, Step, StepResult, Turn, perform, prepare
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table, lake_lines
+from bucketwise.jobs.output.tables import closing, counted, job_table, lake_lines, sums
 from bucketwise.jobs.publish.verb import Publishing, publishing, remaining_in_redis
 
 if TYPE_CHECKING:
@@ -29,12 +28,10 @@ Series = Annotated[
     typer.Option("--series", metavar="FIELD=VALUE", help="The series to erase. Repeat for more fields."),
 ]
 
-
 Reason = Annotated[
     str,
     typer.Option("--reason", metavar="TEXT", help="Reason. It is kept in the receipt, so name nobody in it."),
 ]
-
 
 Confirm = Annotated[
     str | None,

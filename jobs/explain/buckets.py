@@ -41,16 +41,10 @@ from bucketwise.rollups.holds import Hold, Holds
 from bucketwise.rollups.rolling import quarantine
 
 BucketState = ArchivedState | Literal["live", "both", "quarantined", "unknown"]
-
-
 #: `archive`: it is copied, and deleted at once or after its grace; `delete`: it goes, and its copy stays;
 #: `expire`: the copy goes, for good.
 Action = Literal["archive", "delete", "expire"]
-
-
 _MS = timedelta(milliseconds=1)
-
-
 _NOTHING = timedelta(0)
 
 

@@ -26,8 +26,8 @@ from bucketwise.jobs.core.turn import (
     pick,
 )
 from bucketwise.jobs.output.bodies import asking
-from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import closing, counted
 from bucketwise.jobs.output.text import printable
 
 if TYPE_CHECKING:
@@ -37,14 +37,12 @@ if TYPE_CHECKING:
 
 Body = dict[str, Any]
 
-
 Id = Annotated[
     str | None,
     typer.Option(
         "--id", metavar="JSON", help="The bucket with this _id, as JSON; --at then names its day, if known."
     ),
 ]
-
 
 At = Annotated[
     str | None, typer.Option("--at", metavar="INSTANT", help="The buckets that cover this instant.")
@@ -169,7 +167,6 @@ _STATES = {
     "online": "in the online archive",
     "quarantined": "in the source, quarantined",
 }
-
 
 _DONE = {
     "archive": "archived",

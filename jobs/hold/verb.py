@@ -19,9 +19,9 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
 from bucketwise.jobs.core.turn import RunOptions
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import closing, counted
 from bucketwise.jobs.output.text import printable
 
 if TYPE_CHECKING:
@@ -32,30 +32,21 @@ if TYPE_CHECKING:
 
 #: Bytes of a salt.
 _SALT = 32
-
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
 Action = Literal["add", "list", "release"]
-
 
 What = Annotated[
     Action, typer.Argument(metavar="ACTION", help="Place a hold, list those that stand, or release one.")
 ]
 
-
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the hold to add or release.")]
-
 
 Reason = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="Reason, kept by receipts forever; to add, required."),
 ]
 
-
 Freeze = Annotated[bool, typer.Option("--freeze", help="Keep buckets from moving to the archive, too.")]
-
 
 AllowEmpty = Annotated[
     bool, typer.Option("--allow-empty", help="Place it where nothing is that it would cover, too.")

@@ -90,12 +90,8 @@ def _pace(turn: Turn) -> StepResult:
 
 #: The step that asks the ledger; its body is replaced by the estimates.
 ESTIMATE = Step("estimate", _pace, weight=0.0)
-
-
 #: Before it there is no bucket.
 NEVER = FIRST_MS
-
-
 _PAGE = 1000
 
 

@@ -21,9 +21,9 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import closing, in_future, plan_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import closing, in_future, plan_closing
 from bucketwise.jobs.output.text import printable
 from bucketwise.jobs.run.verb import run_tables, steps_of
 
@@ -132,14 +132,9 @@ def _value(value: Any) -> str:
 
 
 HORIZON = timedelta(days=90)
-
-
 #: The instants at which the files are compared, by their keys.
 INSTANTS = {"now": timedelta(0), "in_90_days": HORIZON}
-
-
 FILES = ("today", "against")
-
 
 _NOTHING: Body = {
     "archived": 0, "deleted": 0, "kept": 0, "bytes": 0, "readings": 0, "days": 0, "quarantined": 0,
@@ -335,7 +330,6 @@ _ROWS = {
     "bytes": "bytes archived", "readings": "readings archived", "days": "days archived",
     "quarantined": "buckets quarantined",
 }  # fmt: skip
-
 
 _COLUMNS = ("today", "against", "difference")
 _INSTANTS = {"now": "now", "in_90_days": "in 90 days"}

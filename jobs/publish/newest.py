@@ -195,8 +195,6 @@ def _plain(value: Any) -> Any:
 
 #: Summaries by the name of their level; in each level the last one first.
 ByLevel = dict[str, list[Document]]
-
-
 _BATCH_SIZE = 2000  # summaries that one query names
 
 

@@ -39,8 +39,6 @@ from bucketwise.rollups.context import RunContext
 
 #: For a connection, and for each reply.
 _SECONDS = 5
-
-
 _OLDEST = 6
 
 

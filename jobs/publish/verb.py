@@ -16,9 +16,8 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.output.tables import closing, counted, job_table, sums
 
 if TYPE_CHECKING:
     from pymongo.database import Database

@@ -22,15 +22,9 @@ from bucketwise.jobs.publish.newest import ChangedSeries, Document, Newest, Publ
 
 #: Characters that separate, open or close something in a key, or are not visible.
 _UNSAFE = re.compile(r"[%:{}\x00-\x20\x7f-\x9f]")
-
-
 #: Matches the beginning of JSON that is no bare text; all of it where it is a number, a word or nothing.
 _JSON = re.compile(r'["\[{]|(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false|null)?\Z')
-
-
 _LOADED = EXTENDED_JSON.with_options(tz_aware=True)
-
-
 #: The key of a policy without series fields.
 _ONLY = "all"
 
@@ -93,15 +87,9 @@ class Keys:
 
 
 Command = tuple[str | int, ...]
-
-
 #: Sends commands in one request and returns the replies. Raises where one was refused.
 Ask = Callable[[Sequence[Command]], list[Any]]
-
-
 KINDS = ("last", "hourly", "daily")
-
-
 #: Series, and characters, that one request writes: at most, or little more.
 SERIES, _SIZE = 100, 1_000_000
 

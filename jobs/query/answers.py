@@ -28,20 +28,17 @@ from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, quarantine_body
-from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
-from bucketwise.jobs.output.tables import print_tables, report_quarantined
+from bucketwise.jobs.output.tables import counted, print_tables, report_quarantined
 from bucketwise.jobs.output.text import printable, size
 
 if TYPE_CHECKING:
     from bucketwise.jobs.query.engine import Engine, ExplainedQuery, ViewRead
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-
-
 #: Rows that a table shows.
 MOST_SHOWN = 1_000
 

@@ -40,18 +40,14 @@ except ImportError as error:
 
 
 _ROWS = 20_000  # of a batch of the result
-
-
 #: Disk that a query may take where its memory does not suffice, as a multiple of it.
 _SPILL = 25
-
 
 _SETTINGS = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "python_enable_replacements": False,  # a name in SQL is no variable of the program
 }
-
 
 _BEFORE = "OVER (PARTITION BY series ORDER BY step)"
 _BEHIND = "OVER (PARTITION BY series ORDER BY step ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)"

@@ -187,7 +187,6 @@ class _Scanner:
 
 Node = dict[str, Any]
 
-
 #: Aggregate -> the expression that computes it from summaries.
 _OF_VALUES = {
     "count": "coalesce(sum({count}), 0)",
@@ -198,14 +197,9 @@ _OF_VALUES = {
     "mean": "(sum({sum}) / sum({count}))",
 }
 
-
 _COUNT = 'coalesce(sum("count"), 0)'
-
-
 #: Levels whose whole windows make up each unit, in UTC.
 _FINE = LEVEL_RULES["daily"].parts
-
-
 _UNITS = {"hour": _FINE, **dict.fromkeys(("day", "week", "month", "quarter", "year"), ("daily", *_FINE))}
 
 

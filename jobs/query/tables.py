@@ -44,28 +44,14 @@ from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.coverage import interval_of
 
 INSTANT = pa.timestamp("us", tz="UTC")
-
-
 Range = tuple[int, int]
-
-
 EVER: tuple[Range, ...] = ((FIRST_MS, LAST_MS + 1),)
-
-
 #: With more literals than this, looking at each is not worth it.
 _MOST_POINTS = 1000
-
-
 _MOST_SELECTORS = 100
-
-
 #: Ranges with less than this between them are read as one; and all of them where there are too many.
 _NEAR_MS, _MOST_RANGES = 60_000, 100
-
-
 _EXACT = {"string": pa.string(), "int64": pa.int64(), "bool": pa.bool_()}
-
-
 _FORMAT, _NOWHERE = ds.ParquetFileFormat(), LocalFileSystem()
 
 
@@ -179,8 +165,6 @@ def _literals(filter_: pc.Expression) -> list[Any]:
 Document = dict[str, Any]
 
 Types = dict[str, str]  # series field -> "int64", "bool", "double" or "string"
-
-
 _AT_ONCE = 5_000  # summaries that are held as documents
 
 

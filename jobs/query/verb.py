@@ -32,7 +32,6 @@ SQL ends with a semicolon, and may take several lines.
 .exit           leave (also Ctrl-D)
 """
 
-
 _MOST_HISTORY = 1_000
 
 
@@ -125,18 +124,15 @@ def _history() -> Iterator[None]:
 Format = Literal["table", "csv", "json", "parquet", "arrow"]
 _OF_FILES: tuple[Format, ...] = ("csv", "json", "parquet", "arrow")
 
-
 Sql = Annotated[
     str | None,
     typer.Argument(metavar="SQL", help="One statement that reads. Default: what comes in on stdin."),
 ]
 
-
 How = Annotated[
     Format | None,
     typer.Option("--format", help="Output format. Default: that of FILE by its name, or a table."),
 ]
-
 
 Output = Annotated[
     Path | None,
@@ -149,10 +145,7 @@ Output = Annotated[
     ),
 ]
 
-
 Explain = Annotated[bool, typer.Option("--explain", help="Print what would be read, and read nothing.")]
-
-
 Interactive = Annotated[bool, typer.Option("--interactive", help="Read statements from a prompt.")]
 
 

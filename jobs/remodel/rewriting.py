@@ -33,9 +33,9 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.drafts import draft_policy, policy_names, policy_text
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.subject import Subject, subject_of
-from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.tables import counted
 from bucketwise.jobs.output.text import printable
 from bucketwise.rollups.context import majority
 

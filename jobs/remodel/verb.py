@@ -14,7 +14,6 @@ from bucketwise.jobs.output.report import Report
 
 Document = dict[str, Any]
 
-
 Name = Annotated[
     str,
     typer.Argument(
@@ -23,7 +22,6 @@ Name = Annotated[
         help="The collection to rewrite; it is only read.",
     ),
 ]
-
 
 To = Annotated[
     str,
@@ -35,11 +33,9 @@ To = Annotated[
     ),
 ]
 
-
 Into = Annotated[
     str, typer.Option("--into", metavar="COLLECTION", help="The collection to write: a new one.")
 ]
-
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only report what the model has no place for.")]
 

@@ -13,9 +13,8 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.output.tables import closing, counted, job_table, sums
 
 if TYPE_CHECKING:
     from bucketwise.archivers.context import ArchiveContext

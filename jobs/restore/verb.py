@@ -22,9 +22,8 @@ from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.thaws import NO_THAW, Thawing, thaw_and_wait, thaw_body
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, RunOptions, Step, StepResult, Turn
 from bucketwise.jobs.output.bodies import keeping
-from bucketwise.jobs.output.closing import closing, counted, sums
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.output.tables import closing, counted, job_table, sums
 from bucketwise.jobs.output.text import printable, size
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ To = Annotated[
     str | None, typer.Option("--to", metavar="COLLECTION", help="Target collection; required but to count.")
 ]
 
-
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would be restored. Writes nothing.")]
-
 
 Versions = Annotated[
     Literal["latest", "all", "merged"],
@@ -54,7 +51,6 @@ Versions = Annotated[
     ),
 ]
 
-
 VersionsTo = Annotated[
     str | None,
     typer.Option(
@@ -63,7 +59,6 @@ VersionsTo = Annotated[
         help="With --versions all: collection for the older versions. Default: --to, under new _ids.",
     ),
 ]
-
 
 KeepFor = Annotated[
     str | None,
@@ -74,7 +69,6 @@ KeepFor = Annotated[
         "30d. Default: until `unpin`.",
     ),
 ]
-
 
 SkipDamaged = Annotated[
     bool,

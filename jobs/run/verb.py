@@ -30,10 +30,17 @@ from bucketwise.jobs.core.turn import (
 )
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.bodies import running
-from bucketwise.jobs.output.closing import counted, run_closing
 from bucketwise.jobs.output.grid import Attention, Grid
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes, table_of
+from bucketwise.jobs.output.tables import (
+    counted,
+    fit_lines,
+    job_table,
+    leftover_lines,
+    notes,
+    run_closing,
+    table_of,
+)
 from bucketwise.jobs.output.text import size
 from bucketwise.jobs.publish.verb import published
 from bucketwise.jobs.rollup import ROLLUP, levels_in, missing_lines, rollup_table, unreadable_lines
@@ -142,10 +149,7 @@ def _expire(turn: Turn) -> StepResult:
 
 
 EXPIRY = Step("expiry", _expire, by_present=True, weight=0.1)
-
-
 ARCHIVE_EXPIRY = Step("archive_expiry", _end, by_present=True, weight=0.1)
-
 
 Profile = Annotated[
     bool,

@@ -48,12 +48,8 @@ Body = dict[str, Any]
 #: Seconds: a page that is asked for more often shows the same; it waits so long for what is new; and so long
 #: MongoDB may take.
 FRESH, WAIT, PATIENCE = 5.0, 2.0, 5.0
-
-
 #: A policy is looked at again when a run has ended, and after this long.
 _PLACE_LASTS = timedelta(minutes=5)
-
-
 _RUNS_OF_EACH, _RUNS_SHOWN = 5, 20
 
 
@@ -285,8 +281,6 @@ def _expired_left(run: Run) -> int | None:
 
 
 _SIZES = ("live_bytes", "index_bytes", "summary_bytes", "store_bytes", "removed_bytes")
-
-
 #: Seconds.
 EVERY = 10
 

@@ -36,13 +36,9 @@ from bucketwise.jobs.output.report import Report, Result
 #: Policies whose run failed, whose lease another run had, or that are paused, are tried again after this
 #: long, if no firing comes before.
 AGAIN = timedelta(minutes=5)
-
-
 #: Runs at a time, since each takes memory of its own; the others wait. At the start, all that was missed is
 #: due at once.
 _AT_ONCE = 2
-
-
 BEAT_SECONDS, _SILENCE_SECONDS = 15, 60.0
 
 

@@ -84,17 +84,14 @@ class Response(NamedTuple):
 #: What says nothing but that the service is alive; probes may ask for it under any name.
 HEALTH = "/healthz"
 
-
 _FORBIDDEN = Response(
     b"the Host header of this request is neither a loopback address, nor the one that is listened on, nor "
     b"named by --allow-host\n",
     status=HTTPStatus.FORBIDDEN,
 )
 
-
 #: By path.
 Pages = Mapping[str, Callable[[], Response]]
-
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'",

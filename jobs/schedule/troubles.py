@@ -15,8 +15,8 @@ from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.ledger import COMPLETED, RUNNING, SCHEDULED, Run
 from bucketwise.jobs.core.runner import WINDOW_OVER
 from bucketwise.jobs.core.turn import pick
-from bucketwise.jobs.output.closing import counted
 from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.tables import counted
 from bucketwise.jobs.status import UNTOLD, command
 
 Body = dict[str, Any]
@@ -120,8 +120,6 @@ def with_trends(runs: Sequence[Body]) -> list[Body]:
 #: How far each may be behind, and how old the last one may be, before an alert is met.
 MOST_LAG = {"rollup": timedelta(hours=6), "archive": timedelta(days=2)}
 MOST_AGE = {"audit": timedelta(days=8), "drill": timedelta(days=35)}
-
-
 _FAILED = (1, 2, 5)
 
 

@@ -46,7 +46,6 @@ Port = Annotated[
     ),
 ]
 
-
 Host = Annotated[
     str,
     typer.Option(
@@ -56,7 +55,6 @@ Host = Annotated[
         help="Address to listen on.",
     ),
 ]
-
 
 AllowedHosts = Annotated[
     list[str] | None,
@@ -68,7 +66,6 @@ AllowedHosts = Annotated[
     ),
 ]
 
-
 AuditPage = Annotated[
     Path | None,
     typer.Option(
@@ -78,7 +75,6 @@ AuditPage = Annotated[
         help="The page that `audit --html FILE` writes: served as /audit, and linked.",
     ),
 ]
-
 
 _DRILL = "drill"
 

@@ -21,14 +21,11 @@ from bucketwise.rollups.statistics.time_in_state import TimeInState, TimeInTextS
 FieldStatistics = Mapping[str, Sequence[Statistic[Any]]]
 #: The state of each statistic of one value field. Those of `Moments` come first.
 FieldState = tuple[Any, ...]
-
-
 #: Keys that follow from a field's kind: they are never left out.
 _KIND_KEYS = frozenset(it.key for kind in (Counter, TimeInState, TimeWeighted) for it in kind.columns)
 #: A counter's step that is longer counts for nothing, unless the policy says otherwise.
 COUNTER_GAP = timedelta(days=7)
 _PLAIN = ValueField()
-
 
 #: What has a name in `rollup.statistics`, beside percentiles, and which of PARTS merging needs for it.
 NAMED = {

@@ -7,10 +7,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bucketwise.jobs.core.ledger import Run
-from bucketwise.jobs.output.closing import closing, counted, in_future, plan_closing, run_closing
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Measures, Result
-from bucketwise.jobs.output.tables import findings_table, leftover_lines
+from bucketwise.jobs.output.tables import (
+    closing,
+    counted,
+    findings_table,
+    in_future,
+    leftover_lines,
+    plan_closing,
+    run_closing,
+)
 from bucketwise.jobs.plan.outcomes import Pace
 from tests.jobs.place import MINUTES, Place
 
