@@ -27,11 +27,11 @@ quick: $(VENV)/dev.done  ## the tests that need no server and no process, in les
 
 test: $(VENV)/dev.done  ## what each part does, in some minutes (ARGS="-k restore" narrows it)
 	@.ci/test-programs
-	@$(BIN)/pytest -n 3 --dist worksteal -m "$(BRIEF)" $(if $(strip $(RECORD)),--record test) $(ARGS)
+	@$(BIN)/pytest -n 3 --dist worksteal -m "$(BRIEF)" $(KEEP:%=% $@) $(ARGS)
 
 proof: $(VENV)/dev.done  ## what takes long: faults, races, browsers, images, more examples of properties
 	@.ci/test-programs proof
-	@$(BIN)/pytest -n 4 --dist worksteal -m "(proof or hypothesis) and not soak" --hypothesis-profile=thorough --second-reader $(if $(strip $(RECORD)),--record proof) $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal -m "(proof or hypothesis) and not soak" --hypothesis-profile=thorough --second-reader $(KEEP:%=% $@) $(ARGS)
 
 explore: $(VENV)/dev.done  ## schedules of runs, writers and crashes, in a world in memory (ARGS="--schedules 20000 --seed 7")
 	@$(BIN)/python -m tests.explore $(KEEP) $(ARGS)
@@ -54,7 +54,7 @@ bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other 
 
 soak: $(VENV)/dev.done  ## what takes hours, a thousand examples of what holds for any input, mutants
 	@.ci/test-programs soak
-	@$(BIN)/pytest -m soak $(if $(strip $(RECORD)),--record soak) $(ARGS)
+	@$(BIN)/pytest -m soak $(KEEP:%=% $@) $(ARGS)
 	@$(BIN)/pytest -n 3 -m "not soak" --hypothesis-profile=long tests/buckets tests/rollups tests/test_broken_input.py $(ARGS)
 ifeq ($(ARGS),)
 	@$(BIN)/pytest -n 3 -m "$(BRIEF)" --cov --cov-config=tests/coverage.ini --cov-context=test --cov-report=

@@ -25,6 +25,7 @@ from bucketwise.jobs.core.turn import LEFT_SOMETHING, finding_body
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.streams import check_folder
 from bucketwise.jobs.output.tables import counted, findings_table, fit_lines
 from bucketwise.jobs.output.text import printable
 
@@ -235,8 +236,7 @@ def free(output: Path) -> Path:
         raise UsageError(
             f"--output {output}: it already exists, and is not overwritten. Name another one with --output"
         )
-    if not output.absolute().parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {output.parent}")
+    check_folder("--output", output)
     return output
 
 

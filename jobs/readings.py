@@ -29,7 +29,7 @@ from bucketwise.jobs.core.turn import (
 )
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.streams import discard_buffer, write_atomically
+from bucketwise.jobs.output.streams import check_output, discard_buffer, write_atomically
 from bucketwise.jobs.output.tables import (
     closing,
     counted,
@@ -181,12 +181,8 @@ def _moved(instant: datetime, by: timedelta) -> datetime:
 
 
 def _check(call: Call, form: Format, output: Path | None) -> None:
-    if output is not None and not output.absolute().parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {output.parent}")
-    if output is not None and output.exists() and not output.is_file():
-        raise UsageError(
-            f"--output {output}: that is not a file; name one, or leave it out and redirect stdout"
-        )
+    if output is not None:
+        check_output(output)
     if output is None and call.json:
         raise UsageError(
             "--json prints a report, and the readings go to stdout: name a file for them with --output. "

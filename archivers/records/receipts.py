@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import bson
@@ -202,15 +203,19 @@ class Receipts:
         found = self.collection.find({"_id": wanted}, session=session)
         return {document["_id"]["name"]: shaped(document) for document in found}
 
+    def _named(self, names: Iterable[str]) -> Iterator[Document]:
+        """Yields queries that find the receipts of these names, a page each."""
+        wanted = [self.identity(name) for name in names]
+        for at in range(0, len(wanted), _PAGE):
+            yield {"_id": {"$in": wanted[at : at + _PAGE]}}
+
     def outlines(self, names: Sequence[str]) -> dict[str, Document]:
         """Returns those of these receipts that are there, by name, without what each tells of single buckets
         and parts."""
-        found: dict[str, Document] = {}
-        for at in range(0, len(names), _PAGE):
-            wanted = {"$in": [self.identity(name) for name in names[at : at + _PAGE]]}
-            some = self.collection.find({"_id": wanted}, {"live": 0, "known": 0})
-            found |= {it["_id"]["name"]: shaped(it, left_out=frozenset({"live"})) for it in some}
-        return found
+        some = (self.collection.find(it, {"live": 0, "known": 0}) for it in self._named(names))
+        return {
+            it["_id"]["name"]: shaped(it, left_out=frozenset({"live"})) for it in chain.from_iterable(some)
+        }
 
     def update(
         self, name: str, update: Document | list[Document], session: ClientSession | None = None
@@ -259,12 +264,8 @@ class Receipts:
 
     def registered(self, names: Iterable[str]) -> dict[str, Commit]:
         """Returns those of these offline commits that are registered, by name."""
-        wanted = [self.identity(name) for name in names]
-        found: dict[str, Commit] = {}
-        for at in range(0, len(wanted), _PAGE):
-            query = {"_id": {"$in": wanted[at : at + _PAGE]}, "kind": "offline"}
-            found |= {it.name: it for it in self._commits(query)}
-        return found
+        pages = (self._commits({**it, "kind": "offline"}) for it in self._named(names))
+        return {it.name: it for it in chain.from_iterable(pages)}
 
     def all_registered(self) -> dict[str, Commit]:
         """Returns all registered offline commits, by name."""

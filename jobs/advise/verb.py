@@ -17,7 +17,7 @@ from bucketwise.jobs.core.job import Job, collection_names
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.output.streams import write_atomically
+from bucketwise.jobs.output.streams import check_folder, write_atomically
 from bucketwise.jobs.output.tables import counted, number
 from bucketwise.jobs.output.text import printable, size
 
@@ -388,8 +388,8 @@ def advise(
     """
     from bucketwise.jobs.advise.shard_keys import ShardOptions, shard_keys_of
 
-    if html is not None and not html.parent.is_dir():
-        raise UsageError(f"--html {html}: there is no folder {html.parent}")
+    if html is not None:
+        check_folder("--html", html)
     call.needs_policies = False
     if any(it is not None for it in (shard_keys, shards, queries, shard_readings)):
         if html is not None or scratch is not None:

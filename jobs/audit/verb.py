@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.config import VERSION
-from bucketwise.config.errors import HaltedError, UsageError
+from bucketwise.config.errors import HaltedError
 from bucketwise.jobs import copy, lake
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import PAUSED, Code, Job
@@ -31,7 +31,7 @@ from bucketwise.jobs.core.turn import (
 from bucketwise.jobs.lake import lake_findings
 from bucketwise.jobs.output.bodies import proving
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.streams import write_atomically
+from bucketwise.jobs.output.streams import check_folder, write_atomically
 from bucketwise.jobs.output.tables import closing, counted, findings_table, sums
 from bucketwise.jobs.publish import verb as publish
 from bucketwise.jobs.publish.verb import publishing
@@ -190,8 +190,8 @@ def audit(
     from bucketwise.config.written import policy_toml
     from bucketwise.jobs.audit.page import audit_page, words
 
-    if html is not None and not html.parent.is_dir():
-        raise UsageError(f"--html {html}: there is no folder {html.parent}")
+    if html is not None:
+        check_folder("--html", html)
     policies, open_executor = call.policies, call.open_executor()
     options = RunOptions(dry_run=True, open_executor=open_executor, noted=_noted)
     found = publishing(call.settings)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+from bucketwise.config.errors import UsageError
+
 
 def protect_streams() -> None:
     """Makes sure that both streams exist, and that writing to stderr never raises."""
@@ -51,6 +53,21 @@ class _ErrorIgnoringStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Raises UsageError where the folder of a file to be written is missing."""
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}")
+
+
+def check_output(path: Path) -> None:
+    """Raises UsageError where --output names no file that can be written and replaced."""
+    check_folder("--output", path)
+    if path.exists() and not path.is_file():
+        raise UsageError(
+            f"--output {path}: that is not a file; name one, or leave it out and redirect stdout"
+        )
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from bucketwise.jobs.core.stopping import interruptible, waking
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, worst_exit_code
+from bucketwise.jobs.output.streams import check_output
 
 if TYPE_CHECKING:
     from bucketwise.jobs.query.answers import Answers
@@ -195,12 +196,7 @@ def _check(call: Call, form: Format | None, output: Path | None) -> None:
         return
     if form is None and _format(form, output) == "table":
         raise UsageError(f"--output {output}: say with --format how it is written: {', '.join(_OF_FILES)}")
-    if not output.absolute().parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {output.parent}")
-    if output.exists() and not output.is_file():
-        raise UsageError(
-            f"--output {output}: that is not a file; name one, or leave it out and redirect stdout"
-        )
+    check_output(output)
     if output.exists() and not call.yes:
         raise UsageError(f"--output {output}: the file exists. Name another one, or give --yes to replace it")
 

@@ -229,6 +229,11 @@ class Cycle:
     def live(self) -> list[bytes]:
         return raw_documents(self.database, self.policy.collection)
 
+    def documents(self) -> dict[str, list[bytes]]:
+        """All documents of the database, by collection."""
+        names = self.database.list_collection_names()
+        return {name: raw_documents(self.database, name) for name in sorted(names)}
+
     def live_overflow(self) -> list[bytes]:
         assert self.policy.overflow is not None
         return raw_documents(self.database, self.policy.overflow.collection)

@@ -42,11 +42,6 @@ def archived(request: pytest.FixtureRequest, prepared: States) -> Cycle:
     return prepared(BY_NAME[request.param].online(), all_archived)
 
 
-def everything(cycle: Cycle) -> dict[str, list[bytes]]:
-    names = cycle.database.list_collection_names()
-    return {name: raw_documents(cycle.database, name) for name in sorted(names)}
-
-
 @pytest.mark.in_turn(2)
 def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
     report = cycle.run()
@@ -66,10 +61,10 @@ def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
 
 @pytest.mark.in_turn(2)
 def test_a_second_run_does_nothing(archived: Cycle) -> None:
-    before = everything(archived)
+    before = archived.documents()
     report = archived.run()
     assert (report.buckets, report.deleted, report.left, report.bytes) == (0, 0, 0, 0)
-    assert everything(archived) == before
+    assert archived.documents() == before
 
 
 @pytest.mark.in_turn(2)
@@ -86,9 +81,9 @@ def test_the_archive_is_packed_and_indexed(archived: Cycle) -> None:
 
 @pytest.mark.in_turn(2)
 def test_a_dry_run_changes_nothing(cycle: Cycle) -> None:
-    before = everything(cycle)
+    before = cycle.documents()
     assert cycle.run(dry_run=True, fence=0).buckets == len(cycle.case.documents)
-    assert everything(cycle) == before
+    assert cycle.documents() == before
 
 
 @pytest.mark.proof
@@ -97,10 +92,10 @@ def test_copies_are_kept_when_the_policy_says_so(database: Database[Document], f
     kept = Cycle(database, case.with_archive(delete=False), file_store).load()
     assert kept.run().deleted == 0
     assert kept.live() == kept.archived() == sorted(case.documents)
-    before = everything(kept)
+    before = kept.documents()
     again = kept.run()
     assert (again.buckets, again.deleted, again.left) == (0, 0, len(case.documents))
-    assert everything(kept) == before
+    assert kept.documents() == before
 
     database["iot"].update_one({"_id": "004"}, {"$set": {"note": "late"}})
     extra = {"_id": "x", "bucket_id": "003", "more": [{"val": 1.5, "time": LATER.replace(year=2000)}]}

@@ -23,7 +23,6 @@ from tests.archivers.builders import (
     Case,
     encode,
     insert,
-    raw_documents,
     samples_overflow,
     slots,
     timeseries,
@@ -70,8 +69,7 @@ def cycle(prepared: States, to: str) -> Cycle:
 
 def everything(cycle: Cycle) -> tuple[Any, ...]:
     """All that a run could change, in the database and in the store."""
-    names = sorted(cycle.database.list_collection_names())
-    return cycle.listing(), {name: raw_documents(cycle.database, name) for name in names}
+    return cycle.listing(), cycle.documents()
 
 
 def identities(cycle: Cycle) -> set[Any]:

@@ -61,9 +61,9 @@ def test_the_archived_document_becomes_the_merged_one(cycle: Cycle) -> None:
 def test_a_run_after_one_that_merged_writes_nothing(cycle: Cycle) -> None:
     """The collection of versions was recorded among those of the archive by the run that made it."""
     archive(cycle, hours({3: 1.0}), hours({5: 7}))
-    before = everything(cycle)
+    before = cycle.documents()
     cycle.run()
-    assert everything(cycle) == before
+    assert cycle.documents() == before
 
 
 @pytest.mark.proof
@@ -235,18 +235,13 @@ def test_a_crash_at_every_step(
         assert versions.count_documents({"superseded": None}) == 2
         assert len(kept(cycle)) == 2 or latest == 3.0  # which its copy did not have
         assert cycle.verify().bad == []
-        before = everything(cycle)
+        before = cycle.documents()
         third = cycle.run()
         assert (third.buckets, third.deleted, third.left) == (0, 0, 0)
-        assert everything(cycle) == before
+        assert cycle.documents() == before
         if not steps.died:
             break
     assert not steps.died and die_at > 8
-
-
-def everything(cycle: Cycle) -> dict[str, list[bytes]]:
-    names = cycle.database.list_collection_names()
-    return {name: raw_documents(cycle.database, name) for name in sorted(names)}
 
 
 def test_the_grace_is_waited_for(database: Database[Document], file_store: Store) -> None:
