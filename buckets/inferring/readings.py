@@ -16,9 +16,8 @@ from bucketwise.buckets.inferring.proposal import (
     choose_values,
     names_of,
 )
-from bucketwise.buckets.inferring.states import choose_states
 from bucketwise.buckets.inferring.texts import is_time_of_day
-from bucketwise.buckets.inferring.things import ask_of_things
+from bucketwise.buckets.inferring.things import ask_of_things, choose_states
 from bucketwise.buckets.inferring.times import is_day_of, times_in
 from bucketwise.buckets.inferring.unread import unread
 from bucketwise.buckets.inferring.values import numeric

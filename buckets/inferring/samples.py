@@ -31,8 +31,7 @@ from bucketwise.buckets.inferring.proposal import (
     choose_zones,
     names_of,
 )
-from bucketwise.buckets.inferring.states import choose_states
-from bucketwise.buckets.inferring.things import ask_of_things
+from bucketwise.buckets.inferring.things import ask_of_things, choose_states
 from bucketwise.buckets.inferring.times import Form, Time, times_in
 from bucketwise.buckets.inferring.values import numeric, total
 

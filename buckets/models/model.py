@@ -19,7 +19,7 @@ from bucketwise.buckets.layouts.groups import UnionRules
 from bucketwise.buckets.layouts.layout import Cell, Flags, Layout, NamesIn, Path
 from bucketwise.buckets.layouts.union import Containers
 from bucketwise.buckets.models.shape import Shape, TargetNames, need_all, soundness_by, split
-from bucketwise.buckets.models.slot_levels import SlotLevel
+from bucketwise.buckets.models.slot_times import SlotLevel
 from bucketwise.config.policies import Policy
 
 P = TypeVar("P", bound=Policy)

@@ -24,8 +24,7 @@ from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Layout, Path
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
 from bucketwise.buckets.models.sampled import SampleDocuments
 from bucketwise.buckets.models.shape import Breach, Shape, TargetNames, find, find_all, split
-from bucketwise.buckets.models.slot_levels import SlotLevel, levels_of
-from bucketwise.buckets.models.slot_times import SlotTimes, slot_times_of, slot_units
+from bucketwise.buckets.models.slot_times import SlotLevel, SlotTimes, levels_of, slot_times_of, slot_units
 from bucketwise.config.models import SlotsPolicy
 from bucketwise.config.times import CALENDAR_DAYS, NEXT_UNIT, length_of
 

@@ -38,7 +38,7 @@ from bucketwise.buckets.layouts.layout import Path
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.series import series_key
 from bucketwise.buckets.models.shape import split
-from bucketwise.buckets.models.slot_levels import SlotLevel
+from bucketwise.buckets.models.slot_times import SlotLevel
 from bucketwise.config.policies import Policy
 
 #: A value with its type in front, as `first_at` gives it.

@@ -13,7 +13,7 @@ from bucketwise.buckets.rules import SeriesRules
 from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.audit import drawings
-from bucketwise.jobs.audit.balance import MOST
+from bucketwise.jobs.audit.evidence import MOST
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.tables import counted
 from bucketwise.jobs.output.text import printable, size
