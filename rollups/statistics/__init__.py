@@ -1,4 +1,4 @@
-"""The statistics of value fields: a module a kind."""
+"""The statistics of value fields: a class a kind."""
 
 from __future__ import annotations
 

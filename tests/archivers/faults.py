@@ -161,7 +161,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (commits, erasing, lake, merging, online, put, settle, sweep, writes, context):
+    for module in (commits, context, erasing, lake, merging, online, put, settle, sweep, writes):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.mark_dropped
 
