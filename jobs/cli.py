@@ -93,6 +93,7 @@ def main() -> None:
     threading.excepthook = _log_thread_error
     code = _run(verb, arguments)
     fix_exit_code(code)
+    heap.freeze_objects()  # also what came since: else Python searches all of it for garbage as it ends
     sys.exit(code)
 
 

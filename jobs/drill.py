@@ -17,7 +17,7 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import closing, counted, job_table, sums
 
 if TYPE_CHECKING:
-    from bucketwise.archivers.kinds.archive import DrilledDay
+    from bucketwise.archivers.kinds.drill import DrilledDay
 
 Body = dict[str, Any]
 Days = Annotated[int, typer.Option("--days", min=1, metavar="N", help="Number of days per policy.")]

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from bucketwise.archivers.format.archive import OfflineArchive
     from bucketwise.archivers.format.keys import Keys
     from bucketwise.archivers.format.manifest import Manifest
-    from bucketwise.archivers.kinds.archive import DrilledDay
+    from bucketwise.archivers.kinds.drill import DrilledDay
     from bucketwise.archivers.lake.records import LakeDifference, LakeReport
     from bucketwise.archivers.moving.archive import ArchiveOptions
     from bucketwise.archivers.restoring.options import RestoreOptions
@@ -440,7 +440,7 @@ class Offline:
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Restores the commits that begin on some days."""
-        from bucketwise.archivers.kinds.archive import drill
+        from bucketwise.archivers.kinds.drill import drill
 
         return drill(self.context, self.held, days, seed)
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from bucketwise.archivers.expiring.rule import ExpiryReport
     from bucketwise.archivers.format.keys import Keys
     from bucketwise.archivers.format.manifest import Manifest
-    from bucketwise.archivers.kinds.archive import DrilledDay
+    from bucketwise.archivers.kinds.drill import DrilledDay
     from bucketwise.archivers.lake.records import LakeDifference, LakeReport
     from bucketwise.archivers.moving.archive import ArchiveOptions
     from bucketwise.archivers.restoring.options import RestoreOptions
@@ -355,7 +355,7 @@ class Online(NeverCompacted):
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Restores the documents that end on some days."""
-        from bucketwise.archivers.kinds.archive import drill_online
+        from bucketwise.archivers.kinds.drill import drill_online
 
         return drill_online(self.context, days, seed)
 

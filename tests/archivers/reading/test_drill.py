@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.coverage import CoverageQuery, coverage_of
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.kinds.archive import sample
+from bucketwise.archivers.kinds.drill import sample
 from bucketwise.archivers.records.pins import CommitDays
 from bucketwise.archivers.restoring.put import existing_in
 from bucketwise.config.errors import HaltedError
@@ -67,7 +67,7 @@ def test_a_damaged_part_halts_and_is_not_noted(one: Cycle) -> None:
 def test_what_comes_back_otherwise_is_told(one: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that gives other bytes than it was given: nothing real does."""
     monkeypatch.setattr(
-        "bucketwise.archivers.kinds.archive.existing_in", lambda *them: [b"other", *existing_in(*them)[1:]]
+        "bucketwise.archivers.kinds.drill.existing_in", lambda *them: [b"other", *existing_in(*them)[1:]]
     )
     found = archive_of(one.context(NOW)).drill(1000, 0)
     assert sum(it.equal for it in found) < sum(it.buckets for it in found)
