@@ -463,8 +463,9 @@ class ArchiveContext(RunContext):
         return model_of(self.policy).undeletable or without
 
     def in_grace(self, copied: datetime) -> bool:
-        """Returns whether what was copied then may not be deleted yet."""
-        return self.now < copied + self.archive.grace
+        """Returns whether what was copied then may not be deleted yet. Without a grace it may, also where the
+        clock of the run that copied it was ahead."""
+        return bool(self.archive.grace) and self.now < copied + self.archive.grace
 
     @property
     def grace(self) -> str:

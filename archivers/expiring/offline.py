@@ -169,7 +169,7 @@ class OfflineExpiry:
             for at in range(0, len(new), _AT_ONCE):
                 self._place_tombstones(new[at : at + _AT_ONCE])
             for name in nothing_left:
-                self.context.receipts.mark_dropped(name)
+                self.context.receipts.mark_over(name)
         for receipt in due:
             self.context.check()
             self._end(receipt)

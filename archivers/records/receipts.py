@@ -229,12 +229,21 @@ class Receipts:
 
     def mark_dropped(self, name: str) -> None:
         """Reduces the receipt of a dropped commit to what recognizes it: its number and seal, and by which
-        one it was replaced. Where nothing was left in it, what tells its end stays until that has come."""
+        one it was replaced. Where nothing was left in it, what tells its end stays until that has come, also
+        if a run that had lost its lease marks it again."""
         found = self.get(name) or {}
         if found.get("known"):
             self.drop_fingerprints(name)
         is_emptied = "ended" not in found and found.get("replaced_by", name) is None
-        stays = _OF_EMPTIED if is_emptied and found.get("kind") == "offline" else frozenset()
+        is_told = found.get("kind") == "offline" or found.get("state") == EMPTIED
+        self._reduce(name, _OF_EMPTIED if is_emptied and is_told else frozenset())
+
+    def mark_over(self, name: str) -> None:
+        """Reduces the receipt of a dropped commit in which nothing was left, and of which nothing lies
+        beside the archive."""
+        self._reduce(name, frozenset())
+
+    def _reduce(self, name: str, stays: frozenset[str]) -> None:
         now = {"kind": "dropped", **({"state": EMPTIED} if stays else {})}
         self.collection.update_one(
             {"_id": self.identity(name), "kind": {"$in": ["offline", "dropped"]}},

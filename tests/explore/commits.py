@@ -83,7 +83,7 @@ class Run:
 
     def waits(self, created: int) -> bool:
         """Returns whether what was copied then stays for its grace."""
-        return self.now < created + self.grace
+        return self.grace > 0 and self.now < created + self.grace
 
 
 # Commits
@@ -204,8 +204,9 @@ def drop(name: str) -> Steps:
 
 
 def is_emptied(receipt: Receipt) -> bool:
-    """Returns whether nothing was left in a commit that goes, and its time is not over."""
-    return receipt.state == "replaced" and receipt.replaced_by is None and not receipt.ended
+    """Returns whether nothing was left in a commit that goes, or has gone, and its time is not over."""
+    is_told = receipt.state in ("replaced", "emptied")
+    return is_told and receipt.replaced_by is None and not receipt.ended
 
 
 def mark_dropped(name: str) -> Effect:

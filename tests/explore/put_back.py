@@ -12,9 +12,10 @@ from tests.explore import actors, binding, commits, effects, expiry, online, rec
 from tests.explore.effects import Steps
 from tests.explore.explorer import Failure, repeat
 from tests.explore.schedules import random_schedule
-from tests.explore.world import Effect, Manifest, World
+from tests.explore.world import HOUR, Effect, Manifest, World
 
 compared, exchange, acquire = decisions.compared, commits.exchange, effects.acquire
+is_emptied = commits.is_emptied
 
 
 class Wrong(NamedTuple):
@@ -33,10 +34,13 @@ class Fault(NamedTuple):
     seed: int = 1
     events: tuple[Any, ...] = ()
     kind: str = "offline"
+    grace: int = 0
 
     def found(self) -> Failure | None:
         """Returns what fails in that schedule."""
-        return repeat(self.events, 0, self.kind) if self.events else random_schedule(self.seed, 100)
+        if self.events:
+            return repeat(self.events, self.grace, self.kind)
+        return random_schedule(self.seed, 100)
 
 
 def _fault(what: str, *patches: tuple[Any, str, Callable[..., Any]], **found: Any) -> Fault:
@@ -137,6 +141,18 @@ _ADOPTED_BACK = (
     *_whole("archive"),
     *_whole("adopt", "archive", slot="C"),
 )
+_DROPPED_TWICE = (
+    ("write", "insert", 2, 1),
+    *_whole("run"),
+    ("write", "move", 2),
+    ("start", "A", "run", 0),
+    ("step", "A", 31),
+    ("tick", 1),
+    ("start", "B", "run", 0),
+    ("step", "B", 10),
+    ("step", "A", 3),
+    ("step", "B", 1000),
+)
 _NEAR_ONLY = (runs, "is_looked_at", not_in_a_grace)
 FAULTS = {
     "deletes-by-id": _fault(
@@ -200,6 +216,13 @@ FAULTS = {
         "what had left a commit in which nothing was left stayed for good",
         (commits, "is_emptied", lambda _receipt: False),
         seed=16,
+    ),
+    "emptied-twice": _fault(
+        "what had left a commit in which nothing was left stayed for good, where two runs had dropped that",
+        (commits, "is_emptied", lambda receipt: receipt.state != "emptied" and is_emptied(receipt)),
+        events=_DROPPED_TWICE,
+        kind="ending",
+        grace=HOUR,
     ),
     "ended-while-held": _fault(
         "a hold that was placed after a tombstone did not keep what lies under it",

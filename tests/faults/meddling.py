@@ -6,19 +6,24 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import pkgutil
 import resource
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from pymongo import MongoClient, WriteConcern, monitoring
 
+from bucketwise.archivers.stores import file as directories
 from bucketwise.archivers.stores.clouds import CloudStore
+from bucketwise.archivers.stores.file import FileStore
 from bucketwise.archivers.stores.s3 import S3Store
 from tests.jobs.altered import alter
 from tests.jobs.command import Meddle
@@ -181,6 +186,36 @@ def _at_call(function: str, at: int, strike: Callable[[], None]) -> None:
     for other in [holder, *sys.modules.values()]:
         if getattr(other, name, None) is inner:
             setattr(other, name, outer)
+
+
+def filling(folder: str, at: int, of: str) -> None:
+    """Before the `at`-th write to a store that is a directory, its file system becomes full: of `bytes`, or
+    of `files`. A write is counted as it begins, and as it is moved into place."""
+    calls, lock = iter(range(at - 1, -1, -1)), threading.Lock()
+
+    def meet(owner: Any, name: str) -> None:
+        inner = getattr(owner, name)
+
+        @functools.wraps(inner)
+        def outer(*given: Any, **named: Any) -> Any:
+            with lock:
+                if next(calls, None) == 0:
+                    fill(Path(folder), of)
+            return inner(*given, **named)
+
+        setattr(owner, name, outer)
+
+    meet(FileStore, "put_bytes")
+    meet(directories, "_place")
+
+
+def fill(folder: Path, of: str) -> None:
+    """Fills a file system, in a folder `fill`."""
+    into = folder / "fill"
+    into.mkdir()
+    with suppress(OSError):
+        for number in itertools.count():
+            (into / str(number)).write_bytes(bytes(4096 if of == "bytes" else 0))
 
 
 def deleting(function: str, uri: str, database: str, identity: int) -> None:

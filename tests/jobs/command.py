@@ -134,10 +134,12 @@ def command_line() -> Iterator[CommandLine]:
 
 
 @contextmanager
-def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def started(
+    *arguments: str, cwd: Path, module: str = "bucketwise", **environment: str
+) -> Iterator[subprocess.Popen[str]]:
     """A process of its own, for what has to be met while it works; ended with the block."""
     with subprocess.Popen(
-        [sys.executable, "-m", "bucketwise", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=cwd,
         env=_ENVIRONMENT | environment,
         stdin=subprocess.DEVNULL,

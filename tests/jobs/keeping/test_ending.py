@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.jobs.core.clock import iso
 from tests.faults.meddling import hook
 from tests.jobs.place import NOW, POLICIES, START, Place
@@ -451,6 +452,15 @@ def test_a_run_that_died_with_it_is_finished_by_the_next(emptied: Place) -> None
     assert ran.code == 0, ran.policy("ticks")
     assert amounts(run(emptied, later + 7 * DAY)) in ({"expired": 180}, {})
     assert (beside(emptied), files(emptied)) == (set(), set())
+
+
+@pytest.mark.proof
+def test_one_that_two_runs_have_dropped_ends_as_well(emptied: Place) -> None:
+    """The first one had lost its lease."""
+    found = emptied.database.bucketwise_receipts.find_one({"state": "emptied"}) or {}
+    Receipts(emptied.database, "ticks").mark_dropped(found["_id"]["name"])
+    assert emptied.database.bucketwise_receipts.find_one({"_id": found["_id"]}) == found
+    assert amounts(run(emptied, PAST + 4 * DAY)) == {"tombstoned": 360}
 
 
 @pytest.mark.proof

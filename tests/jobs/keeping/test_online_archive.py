@@ -222,6 +222,19 @@ def test_a_collection_that_was_restored_is_adopted(place: Place) -> None:
     assert {it["code"] for it in verified.policy("iot")["damage"]} == {"copy-missing"}
 
 
+@after("run -p iot")
+def test_what_no_receipt_named_is_rolled_up_once_it_is_adopted(place: Place) -> None:
+    """The collection was restored from a newer backup than the rest."""
+    held = list(place.database.iot_archive.find())
+    at = START + timedelta(days=3)
+    place.database.iot_archive.drop()
+    place.database.iot_archive.insert_many([*held, {**held[0], "_id": "newer", "at": at}])
+    assert place("adopt", "-p", "iot", "--reason", "restored from Sunday's dump").code == 0
+    assert place("run", "-p", "iot").code == 0
+    (summary,) = place.database.iot_hourly.find({"start": {"$gte": at}})
+    assert summary["count"] == 1
+
+
 @pytest.mark.in_turn(1)
 @pytest.mark.parametrize("is_older", [False, True])
 @after("run -p iot")
