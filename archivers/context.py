@@ -59,7 +59,7 @@ from bucketwise.rollups.standing import load_standing, plausible_times
 MAX_DETAILS = 1000
 #: Why buckets stay though they end before the watermark.
 NOT_ROLLED_UP = "its windows have changed since they were rolled up"
-LEFT_WINDOWS = "its windows stay as they are, since archived readings of them can't be read"
+LEFT_WINDOWS = "its windows wait for a roll-up: archived readings of them can't be read, or were just adopted"
 #: Why buckets stay that hold no numbers.
 VALUELESS = (
     "no finite value in a value field for a whole day, of a series that had some: correct the field, or name "

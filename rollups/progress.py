@@ -46,7 +46,7 @@ class Progress:
     `bookmark`: and holds all changes up to there. None: changes are not read from a stream. `by_rule`: before
     when summaries of the series of each rule of the policy, by its number, are gone, or were never made.
     `left`: the windows that touch these spans stand as they were, since archived readings of them can't be
-    read; each run tries them again.
+    read, or were adopted; each run tries them again.
     """
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
