@@ -234,7 +234,7 @@ def _without(match: Sequence[tuple[str, str, Sequence[str]]]) -> Document:
     (_, path, globs), *others = match
     if not others and not _wild(globs):
         return {path: {"$nin": _values(globs)}}
-    return {"$nor": [_both(_surely(path, globs) for _, path, globs in match)]}
+    return {"$nor": [_both(_only_matching(path, globs) for _, path, globs in match)]}
 
 
 def _values(globs: Sequence[str]) -> list[Any]:
@@ -245,8 +245,8 @@ def _values(globs: Sequence[str]) -> list[Any]:
     return [*texts, *booleans, *(it for it in whole if -(2**63) <= it < 2**63)]
 
 
-def _surely(path: str, globs: Sequence[str]) -> Document:
-    """Returns a query for values that globs match; it may lack some."""
+def _only_matching(path: str, globs: Sequence[str]) -> Document:
+    """Returns a query that finds nothing but values that globs match; it may miss some of these."""
     found: list[Document] = [{path: {"$in": [*_values(globs), *map(_regex, _wild(globs))]}}]
     found += [_as_text(path, it) for it in _wild(globs)]
     return found[0] if len(found) == 1 else {"$or": found}

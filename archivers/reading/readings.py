@@ -232,6 +232,8 @@ class _Slice:
         self._parts: list[_Part] = []
 
     def add(self, columns: Columns) -> None:
+        """Takes over the readings of decoded buckets that lie in the slice and are of the series asked for;
+        `count` counts those of all series."""
         inside = (columns.time >= self._filter.start) & (columns.time < self._filter.end)
         self.count += int(inside.sum())
         wanted = selected(columns.series, self._policy, *self._filter.series)

@@ -53,8 +53,8 @@ def marks(policy: Policy, batch: Batch) -> list[bytes]:
     return [hashlib.sha256(unit).digest()[:SIZE] for unit in units(policy, batch)]
 
 
-def names_of(batch: Batch) -> list[int]:
-    """Returns the hash of the `same_id` of each bucket."""
+def id_hashes(batch: Batch) -> list[int]:
+    """Returns a hash of the `_id` of each bucket, the same where MongoDB takes two of them for equal."""
     return [hash(same_id(raw_id)) for raw_id in batch.main.raw_ids]
 
 

@@ -17,7 +17,7 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.moving.archive import check_collections, check_kind
-from bucketwise.archivers.records.copies import CopyReceipts, names_of
+from bucketwise.archivers.records.copies import CopyReceipts, id_hashes
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.restoring.options import Mode, RestoreOptions, Target, check_request
 from bucketwise.archivers.restoring.put import (
@@ -187,7 +187,7 @@ class OnlineCopies:
         for batch in self._sound(options, wanted):
             for error in self._receipts.altered(beside(kept.of(batch.main.ids))):
                 raise error
-            seen.update(names_of(batch))
+            seen.update(id_hashes(batch))
         # The receipts do not tell the series of what is gone, or no longer found by its series.
         for error in self._receipts.missing(wanted.start, wanted.end - 1, seen):
             self._note(error)

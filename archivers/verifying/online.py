@@ -12,7 +12,7 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.moving.archive import check_collections
-from bucketwise.archivers.records.copies import CopyReceipts, names_of
+from bucketwise.archivers.records.copies import CopyReceipts, id_hashes
 from bucketwise.archivers.records.deletions import KEPT, facts_of_archived
 from bucketwise.archivers.records.online_heads import ArchivedDays
 from bucketwise.archivers.verifying.report import VerifyReport, verify_receipts
@@ -113,7 +113,7 @@ def verify_range(
     receipts, seen = CopyReceipts(context.database, context.policy, keys), set[int]()
     try:
         for batch in found:
-            seen.update(names_of(batch))
+            seen.update(id_hashes(batch))
             _compare(context, report, batch, receipts)
         report.add(*receipts.missing(within.start_ms, within.end_ms - 1, seen if is_all else None))
     except DamagedError as error:  # a receipt: what it tells can't be compared with

@@ -222,7 +222,7 @@ def by_oplog(subject: Subject, policy: Policy) -> Arrival:
         if seen is None:
             return _unknown("there is no oplog: the server is not in a replica set, or is a mongos")
         pipeline = [*newest, {"$match": _matching(of)}, {"$limit": _WRITES}]
-        found = _writes(oplog.aggregate_raw_batches(pipeline, **how), of)
+        found = _first_writes(oplog.aggregate_raw_batches(pipeline, **how), of)
     except ExecutionTimeout:
         return _unknown(f"the oplog could not be read within {_LONGEST_READ // 1000} s")
     except OperationFailure as error:
@@ -244,10 +244,12 @@ def _matching(of: Any) -> Document:
     return {"$or": [single, {"op": "c", "o.applyOps.ui": of}]}
 
 
-def _writes(found: Iterable[Any], of: Any) -> list[Write]:
+def _first_writes(batches: Iterable[Any], of: Any) -> list[Write]:
+    """Returns the first writes to a collection in raw batches of entries of the oplog, as many as are taken.
+    `of`: its UUID."""
     taken: list[Write] = []
     size = 0
-    for data in found:
+    for data in batches:
         for entry in Docs.split(data):
             document: Document = bson.decode(entry, DECODED)
             taken += writes(document, of)

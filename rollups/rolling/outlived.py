@@ -152,8 +152,8 @@ class OutlivedSummaries:
         return is_left and self._note_late(window, computed)
 
     def _note_late(self, window: Span, computed: bytes | None) -> bool:
-        """Counts a summary that stays although readings came late into its window, or although its range is
-        asked for. Returns True."""
+        """Returns True: a summary stays. Counts it as missed if readings came late into its window, or if its
+        range is asked for."""
         is_late = any(self._has_event(operation, window) for operation in ("insert", "update", "move"))
         self.missed += computed is not None and (is_late or self.is_asked_for)
         return True
