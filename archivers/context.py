@@ -365,7 +365,8 @@ class ArchiveContext(RunContext):
         return ClaimingStore(self.store, self._claim)
 
     def _claim(self) -> None:
-        """Claims the store before a run's first write, which copies that have left the policy file miss."""
+        """Claims the store before a run's first write, and records which copies have left the policy file:
+        they miss what is written."""
         self.binding.claim()
         if self.state.has_noted_copies:
             return

@@ -127,7 +127,7 @@ def differing_holds(
 
 
 class _Checker:
-    """Checks receipts one after the other."""
+    """Checks receipts one after the other, and adds to `deleted` what they say was deleted."""
 
     def __init__(self, receipts: Receipts, keys: Keys, deleted: dict[str, Ranges]) -> None:
         self._keys = keys

@@ -191,8 +191,8 @@ class S3Store(ServedStore):
         return StoreObject(key, found["ContentLength"], found["LastModified"], version, storage_class)
 
     def check(self, key: str, size: int | None, sha256: str) -> None:
-        """Asks for the object's size, and for the SHA-256 that the server has computed of it. Reads the
-        object where it has none: a server that keeps none, or an object that was uploaded without."""
+        """Compares the object's size, and the SHA-256 that the server has computed of it. Reads the object
+        where the server has none: it keeps none, or the object was uploaded without."""
         place = f"{self.url}/{key}"
         try:
             found = self._client.head_object(**self._where(key), ChecksumMode="ENABLED")

@@ -29,7 +29,7 @@ class Hosts:
     def of(cls, listening: str, allowed: Sequence[str]) -> Hosts:
         """Returns the hosts of a service that listens there. Raises UsageError where one that is allowed is
         no host."""
-        return cls(frozenset(["localhost", _plain(listening), *map(_allowed, allowed)]))
+        return cls(frozenset(["localhost", _plain(listening), *map(_checked_host, allowed)]))
 
     def admit(self, header: str, reached: str) -> bool:
         """Returns whether a request may have this header. `reached`: the address at which it came in."""
@@ -46,7 +46,8 @@ def in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _allowed(said: str) -> str:
+def _checked_host(said: str) -> str:
+    """Returns a value of `--allow-host`, plain. Raises UsageError where it is no name or address."""
     host = said.strip()
     if _address(_plain(host)) is None and not re.fullmatch(r"[A-Za-z0-9._-]+", host):
         raise UsageError(

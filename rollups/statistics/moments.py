@@ -117,7 +117,7 @@ class Moments(Statistic[MomentsState]):
         return {**super().told(state, moments), "count": state[0]}
 
     def lacks(self, state: MomentsState, count: int) -> Iterator[str]:
-        """Yields what its summary does not hold."""
+        """Yields those of its `parts` that the summary of a state does not hold."""
         for part, found in zip(self.parts, state[1:], strict=True):
             if count and (found is None or part not in self.kept.parts):
                 yield part
