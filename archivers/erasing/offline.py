@@ -136,7 +136,11 @@ def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
     that somebody has planted stays, and the search reports it."""
     kept = Superseded(archive)
     for file, left, found in list(superseded_files_of(kept, work.erasure)):
-        if len(found.affected) and kept.may_change(file):
+        if len(found.affected) and kept.has_made_way(file):
+            work.check_not_held()
+            archive.store.delete([file.key])
+            work.count(versions=len(found.affected))
+        elif len(found.affected) and kept.may_change(file):
             work.context.check()
             work.check_not_held()
             staying = np.setdiff1d(np.arange(len(left.batch)), found.erased)

@@ -303,10 +303,12 @@ class Chain:
 
 class VersionFiles(NamedTuple):
     """The files of superseded versions of one commit, each by its SHA-256. `fence`: of the run that took the
-    buckets out of the commit; None where that is not told."""
+    buckets out of the commit; None where that is not told. `gone`: those that have made way for others, or
+    for none."""
 
     kept: Set[str]
     fence: int | None
+    gone: Set[str] = frozenset()
 
 
 class CommitIndex(Protocol):

@@ -204,12 +204,13 @@ def kept_of(receipts: Receipts, manifest: Manifest, chain: Chain) -> VersionFile
     told = _told(receipts, receipts.get(manifest.commit) or {}, manifest, chain, keys)
     if told is None:
         return None
-    kept = told.kept
+    kept, gone = told.kept, frozenset[str]()
     mine = {"_id.policy": receipts.policy, "kind": REKEPT, "commit": manifest.commit}
     for receipt in receipts.collection.with_options(codec_options=CODEC).find(mine).sort("_id"):
         sealed_receipt(receipt, keys)
-        kept = (kept - {receipt["removed"]}) | set(receipt["added"])
-    return told._replace(kept=kept)
+        added = set(receipt["added"])
+        kept, gone = (kept - {receipt["removed"]}) | added, (gone | {receipt["removed"]}) - added
+    return told._replace(kept=kept, gone=gone)
 
 
 def _told(

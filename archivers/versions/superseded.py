@@ -258,6 +258,13 @@ class Superseded:
         manifest = self._ours(file.commit.name)
         return manifest is None or self._is_kept(file, manifest)
 
+    def has_made_way(self, file: SupersededFile) -> bool:
+        """Returns whether a run has recorded that a file makes way for what it has written of it: it died
+        before it removed it."""
+        manifest = self._ours(file.commit.name)
+        files = None if manifest is None else self._files_of(manifest)
+        return files is not None and file.sha256 in files.gone
+
     def _is_kept(self, file: SupersededFile, manifest: Manifest) -> bool:
         """Returns whether a run has kept this file of a dropped commit, as far as anything tells."""
         files = self._files_of(manifest)
