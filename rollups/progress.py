@@ -18,6 +18,7 @@ from pymongo.database import Database
 from bucketwise.buckets.rules import SeriesRules
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.config.written import fingerprint, layout_fingerprint
+from bucketwise.rollups.calendar.due import Spans, widened
 from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
 from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.context import majority, transaction
@@ -155,11 +156,17 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
 
 
 def note_left(database: Database[Document], policy: Policy, spans: Collection[Span]) -> None:
-    """Records that the windows which touch these spans (milliseconds) are to be made anew: the archive is
-    about to have other readings of them. Nothing is recorded where all windows are still to come."""
-    if spans:
-        left = {"$push": {"left": {"$each": _documents(spans)}}}
-        progress_collection(database).update_one({"_id": policy.identity}, left)
+    """Records that the windows which touch these spans (milliseconds) are to be made anew: the archive has
+    other readings of them, or is about to. Spans are widened to days, so that few are kept. Nothing is
+    recorded where all windows are still to come. Call it under the policy's lease."""
+    levels, records, own = levels_of(policy), progress_collection(database), {"_id": policy.identity}
+    found = records.find_one(own, {"left": 1}) if spans and levels else None
+    if found is not None:
+        known = Spans(_spans(found.get("left", ()))).spans
+        short = [level for level in levels if not level.is_long]
+        left = Spans([*known, *(widened(short, spans).spans if short else spans)]).spans
+        if left != known:
+            records.update_one(own, {"$set": {"left": _documents(left)}})
 
 
 def mark_id(policies: Sequence[Policy]) -> Document:

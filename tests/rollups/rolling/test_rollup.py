@@ -17,7 +17,7 @@ from bucketwise.config.errors import BucketwiseError, InterruptedRun
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Retain, Rollup
 from bucketwise.rollups.calendar.windows import to_ms
-from bucketwise.rollups.progress import NO_GATE, rolled_up_through
+from bucketwise.rollups.progress import NO_GATE, load, note_left, rolled_up_through
 from bucketwise.rollups.rolling.plan import RollupReport
 from bucketwise.rollups.statistics import statistics_of
 from bucketwise.rollups.summaries import documents
@@ -383,3 +383,19 @@ def test_a_document_in_the_way_is_told(bench: Bench) -> None:
         BucketwiseError, match=r"can't make the indexes of hourly on \(symbol, start\).*Remove it"
     ):
         bench.roll_up(policy_of(), NOW)
+
+
+def test_spans_that_are_left_are_kept_as_days_however_often_they_are_noted(bench: Bench) -> None:
+    """As by an adoption of many commits that is cut off, and begun again."""
+    day, policy = timedelta(days=1), policy_of()
+    begin = to_ms(FIRST.replace(hour=0, minute=0, second=0, microsecond=0))
+    spans = [(begin + to_day + 1, begin + to_day + 2) for to_day in range(0, 86_400_000 * 400, 86_400_000)]
+    note_left(bench.database, policy, spans)
+    assert bench.database["bucketwise_progress"].find_one({"_id": "ticks"}) is None  # all is to come
+    bench.database["ticks"].insert_many(ticks(20))
+    bench.roll_up(policy, NOW)
+    for some in (spans[:200], spans[:300], spans, [], spans[3:4]):
+        note_left(bench.database, policy, some)
+    assert load(bench.database, policy).left == [(begin, begin + 400 * day // timedelta(milliseconds=1))]
+    bench.roll_up(policy, NOW)
+    assert load(bench.database, policy).left == []
