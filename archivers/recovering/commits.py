@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -70,15 +70,23 @@ class CommitRegistry:
         return manifest
 
     def register(
-        self, manifest: Manifest, live: NDArray[np.bool_], *, is_new: bool, deleted: int = 0
+        self,
+        manifest: Manifest,
+        live: NDArray[np.bool_],
+        *,
+        is_new: bool,
+        deleted: int = 0,
+        replaced: Sequence[str] = (),
     ) -> None:
         """Records a commit. `live`: which of its buckets are. `is_new`: it is the last of the chain from now
-        on."""
+        on. `replaced`: the commits that it was merged from."""
 
         def step(session: ClientSession) -> None:
+            merged = self.receipts.get_all(replaced, session) if replaced else {}
+            facts = {**self._facts(manifest), **_inherited(merged.values())}
             heads = (heads_update if is_new else types_update)(self.receipts, manifest)
             also = [heads, end_update(self.receipts, manifest)]
-            self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted, also)
+            self.receipts.set_live(manifest.commit, live, facts, session, deleted, also)
 
         self.transaction(step)
 
@@ -300,9 +308,7 @@ class CommitRegistry:
             live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in parts])
             deleted = sum((old or {}).get("deleted", 0) for old, _, _ in parts)
             also = [heads_update(self.receipts, successor), end_update(self.receipts, successor)]
-            facts = {**self._facts(successor), **_lifted(list(receipts.values()))}
-            if unerased := [it for old in receipts.values() for it in old.get(UNERASED, ())]:
-                facts[UNERASED] = unerased
+            facts = {**self._facts(successor), **_inherited(receipts.values())}
             self.receipts.set_live(successor.commit, live, facts, session, deleted, also)
         state: Document = {"state": REPLACED, "replaced_by": successor.commit if successor else None}
         if stays:
@@ -325,10 +331,13 @@ class CommitRegistry:
         return {**facts_of(manifest), **at, **({"versions": versions} if versions else {})}
 
 
-def _lifted(replaced: Sequence[Document]) -> Document:
-    """Returns the lifted tombstone of a successor: the one of these commits that stays lifted longest."""
+def _inherited(replaced: Collection[Document]) -> Document:
+    """Returns what a commit inherits from the receipts of those that it replaces: of lifted tombstones the
+    one that stays lifted longest, and all erasures that could not read them."""
     tombstones = [it["tombstone"] for it in replaced if "until" in it.get("tombstone", {})]
-    return {"tombstone": max(tombstones, key=lambda it: it["until"])} if tombstones else {}
+    erasures = [one for it in replaced for one in it.get(UNERASED, ())]
+    lifted = {"tombstone": max(tombstones, key=lambda it: it["until"])} if tombstones else {}
+    return {**lifted, **({UNERASED: erasures} if erasures else {})}
 
 
 def origins_of(manifest: Manifest, staying: NDArray[np.int64]) -> Iterator[Origin]:

@@ -215,7 +215,8 @@ class ForgottenMerges:
             end = at + root.manifest.buckets
             live.append(self._live(manifest, root, at, end))
             at = end
-        self._registry.register(manifest, np.concatenate(live), is_new=True)
+        replaced = [it.manifest.commit for it in roots if it.is_registered]
+        self._registry.register(manifest, np.concatenate(live), is_new=True, replaced=replaced)
         for root in roots:
             if root.is_registered:
                 self._registry.receipts.mark_dropped(root.manifest.commit)

@@ -11,6 +11,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.context import ArchiveState
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.archivers.records.receipts import UNERASED
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, insert, slots
 from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, die_in_transactions
@@ -74,13 +75,16 @@ class DiesAt(Steps):
 def test_a_database_is_put_back_to_between_two_merges(
     database: Database[Document], file_store: Store
 ) -> None:
-    """What the first one replaced was there still, and what it made was merged again since."""
+    """What the first one replaced was there still, and what it made was merged again since. Erasures that
+    could not read what was merged are waited for."""
     world = World.make(database, slots("minute"), file_store)
     cycle = world.cycle
     for hour in (1, 5, 9):
         cycle.run(DAY0 + AFTER + hour * HOUR)
     cycle.compact(DAY0 + AFTER + 9 * HOUR)
     mine = {"_id.policy": cycle.policy.name}
+    erasures = [{"key": "00", "series": "11", "reason": "case 17", "at": LATER}]
+    database[RECEIPTS].update_one({**mine, "state": "closed"}, {"$set": {UNERASED: erasures}})
     backup, live = list(database[RECEIPTS].find(mine)), cycle.live()
     runs, fence = set(cycle.runs), cycle.fence
     cycle.run(LATER)
@@ -91,6 +95,8 @@ def test_a_database_is_put_back_to_between_two_merges(
     insert(database, cycle.policy.collection, live)
     cycle.runs, cycle.fence = runs, fence
     cycle.adopt(LATER + 2 * HOUR)
+    current = {**mine, "state": {"$in": ["open", "closed"]}, UNERASED: {"$exists": True}}
+    assert [it[UNERASED][0]["key"] for it in database[RECEIPTS].find(current)] == ["00"]
     cycle.run(LATER + 2 * HOUR)
     cycle.run(LATER + 4 * HOUR)
     assert cycle.live() == []
