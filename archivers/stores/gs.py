@@ -143,6 +143,8 @@ def _failures() -> Iterator[None]:
     except requests.exceptions.RequestException as error:
         raise Failure(error, wire="Connect") from error
     except (google.GoogleAuthError, ValueError, OSError) as error:  # no text of it: a secret may be in it
+        if isinstance(error, google.TransportError) or getattr(error, "retryable", False):
+            raise Failure(error, message="no token could be got", wire="Connect") from error
         raise Failure(error, message=type(error).__name__, is_of_credentials=True) from error
 
 

@@ -15,10 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.az import _credential as azure_credential
-from bucketwise.archivers.stores.base import Denied, ObjectStore, StoreError
+from bucketwise.archivers.stores.base import USUAL, Denied, ObjectStore, StoreError
 from bucketwise.archivers.stores.gs import _credentials as google_credentials
 from bucketwise.config.tables import ObjectLock, Store
 from bucketwise.jobs.check.services import check_stores
@@ -306,6 +308,23 @@ def test_who_asks_in_google_is_found_in_the_order_of_the_manual(
     monkeypatch.setattr("bucketwise.archivers.stores.gs.GCSStore", lambda *_, **__: None)
     (told,) = open_store(settings).older_versions("it/")
     assert "no valid credentials were found" in told.unknown and "hunter2" not in told.unknown
+
+
+def test_where_no_token_can_be_got_the_cloud_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The credentials may be good: whoever gives tokens for them was not reached."""
+    use_credentials(monkeypatch)
+    monkeypatch.delenv("GOOGLE_BEARER_TOKEN")
+    monkeypatch.setattr("bucketwise.archivers.stores.clouds.time", SimpleNamespace(sleep=lambda _: None))
+    key = rsa.generate_private_key(65537, 2048).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    account = {"type": "service_account", "client_email": "a@b", "private_key": key.decode()}
+    more = {"private_key_id": "1", "token_uri": "http://127.0.0.1:9/token"}
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(account | more))
+    store = open_store(Store(url="gs://acme/x", endpoint_url="http://127.0.0.1:9"))
+    (told,) = store.older_versions("it/")
+    assert "the connection failed: no token could be got" in told.unknown
+    assert store.requests.take() == ({"list": USUAL.attempts}, USUAL.attempts - 1)
 
 
 #: Opens a store in each cloud whose files are locked.
