@@ -16,7 +16,7 @@ from bucketwise.archivers.format.writing import ColdCommit, UnerasedCommit
 from bucketwise.archivers.reading.archived import ArchivedReader, ColdSection, archived_reader
 from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
-from bucketwise.archivers.records.receipts import IS_COLD, Receipts
+from bucketwise.archivers.records.receipts import UNSUMMARISABLE, Receipts
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange, as_date, as_ms
 from bucketwise.buckets.layouts.groups import Unions
@@ -174,10 +174,12 @@ def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> R
 
 def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequence[Span]) -> RollupReport:
     """Returns what a roll-up of all due windows would write. Writes nothing. In the spans `unread`
-    (milliseconds), and where commits are cold, nothing is read, and summaries are taken to be right."""
+    (milliseconds), and where commits are cold or wait for an erasure, nothing is read, and summaries are
+    taken to be right."""
     reader, receipts = slice_reader(context, archived), context.receipts
-    cold = receipts.collection.find({**receipts.is_current, **IS_COLD}, {"first": 1, "last": 1})
-    spans = [(as_ms(it["first"]), as_ms(it["last"]) + 1) for it in cold]
+    query = {**receipts.is_current, **UNSUMMARISABLE}
+    found = receipts.collection.find(query, {"first": 1, "last": 1})
+    spans = [(as_ms(it["first"]), as_ms(it["last"]) + 1) for it in found]
     unread = [*unread, *_to_windows(context.policy, spans)]
     return roll_up(
         replace(context, guard=dry_run_guard),

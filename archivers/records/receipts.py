@@ -141,8 +141,11 @@ FIRST = "first"
 #: What the receipt of a commit has that may hold what was erased, since it could not be read then: the
 #: erasures, each with a key, the hash of its request under that key, the reason and the time.
 UNERASED = "unerased"
-#: The query for commits whose parts have to be thawed before the first store gives them.
-IS_COLD: Document = {f"stored.{FIRST}": {"$in": list(COLD)}}
+#: The query for commits of which no summary can be made from their buckets: these have to be thawed before
+#: the first store gives them, or may hold what was erased.
+UNSUMMARISABLE: Document = {
+    "$or": [{f"stored.{FIRST}": {"$in": list(COLD)}}, {f"{UNERASED}.0": {"$exists": True}}]
+}
 
 
 def is_cold(receipt: Mapping[str, Any]) -> bool:

@@ -14,12 +14,14 @@ from bucketwise.archivers.context import VALUELESS, ArchiveContext, ArchiveRepor
 from bucketwise.archivers.expiring.offline import unfounded_tombstones
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.names import day, day_number
+from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving.archive import ArchiveOptions
 from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.upkeep import recompute
 from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifyReport
+from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
@@ -346,13 +348,13 @@ class _Audit:
         if self.policy.overflow is None:
             return
         orphans: dict[bytes, object] = {}
-        for found in self.context.source.orphans():
+        for some in self.context.source.orphans():
             if len(orphans) < MAX_ORPHANS:
-                orphans |= {sha256(found[i]).digest(): found.decode_id(i) for i in range(len(found))}
+                orphans |= {sha256(some[i]).digest(): some.decode_id(i) for i in range(len(some))}
         if orphans:
-            for batch in self.archived.batches(FIRST_MS, LAST_MS + 1):
+            for found in self.archived.readings(RowFilter(FIRST_MS, LAST_MS + 1), is_by_rows=False):
                 self.context.check()
-                for document in batch.extra:
+                for document in found.extra if isinstance(found, Batch) else ():
                     orphans.pop(sha256(document).digest(), None)
         if orphans:
             yield self._finding(

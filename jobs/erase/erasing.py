@@ -37,6 +37,7 @@ from bucketwise.buckets.models.shape import split
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Level, levels_of
 from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.rollups.progress import note_left
 from bucketwise.rollups.rolling.linking import beside, reach_of
 from bucketwise.rollups.rolling.plan import RollupOptions
 from bucketwise.rollups.rolling.quarantine import Quarantine
@@ -93,17 +94,17 @@ def erase_series(
     if begun is None:
         request = erasure.text, erasure.within, erasure.reason, context.now
         work.transaction(lambda session: work.erasures.begin(*request, session))
-    _erase_all(work, archived, is_deleted_early=facts.is_deleted_early)
-    left = list(remaining(context, series_of, erasure, facts.others))
+    left = _erase_all(work, archived, is_deleted_early=facts.is_deleted_early)
+    left += remaining(context, series_of, erasure, facts.others)
     return ErasureReport(work.transaction(lambda session: _end(work, session)), left)
 
 
-def _erase_all(work: ErasureWork, archived: ArchivedSeries, *, is_deleted_early: bool) -> None:
+def _erase_all(work: ErasureWork, archived: ArchivedSeries, *, is_deleted_early: bool) -> list[Remaining]:
     live = CollectionEraser(work, source_of(work.context.policy))
     live.run()
     archived.erase(work)
     live.run()  # documents inserted since
-    erase_summaries(work, is_deleted_early=is_deleted_early)
+    return erase_summaries(work, is_deleted_early=is_deleted_early)
 
 
 def _end(work: ErasureWork, session: ClientSession) -> dict[str, int]:
@@ -242,17 +243,23 @@ def _is_of(document: bytes, erasure: Erasure) -> bool:
     )
 
 
-def erase_summaries(work: ErasureWork, *, is_deleted_early: bool) -> None:
+def erase_summaries(work: ErasureWork, *, is_deleted_early: bool) -> list[Remaining]:
     """Deletes the summaries of all windows that touch the range, has those beside it tell nothing of it, then
-    rolls up those at its edges again, from what is left. `is_deleted_early`: something removes raw data that
-    is in no archive of this policy."""
+    rolls up those at its edges again, from what is left. Returns which of these wait, since the archive can't
+    be read there: each run tries them again. `is_deleted_early`: something removes raw data that is in no
+    archive of this policy."""
+    context, waiting = work.context, dict[str, None]()
     for level, raw_ids in summaries_of(work.context, work.erasure):
         work.context.check()
         work.transaction(partial(_delete, work, level, raw_ids))
     for level in levels_of(work.erasure.policy) if work.erasure.within.is_bounded else ():
         _relink(work, level)
     for edge in _edges(work.erasure.within):
-        roll_up_all(work.context, RollupOptions(edge, is_deleted_early=is_deleted_early))
+        options = RollupOptions(edge, is_deleted_early=is_deleted_early, leaves_unreadable=True)
+        left = roll_up_all(context, options).left
+        note_left(context.database, context.policy, [it.slice for it in left])
+        waiting |= dict.fromkeys(it.reason for it in left)
+    return [Remaining("summaries at the edges of the range", f"they wait: {it}", True) for it in waiting]
 
 
 def _delete(work: ErasureWork, level: Level, raw_ids: list[bytes], session: ClientSession) -> None:

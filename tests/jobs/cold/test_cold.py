@@ -235,6 +235,31 @@ def test_an_erasure_names_what_has_to_be_thawed_and_ends_once_it_is(chilled: Chi
 
 
 @pytest.mark.proof
+def test_an_erasure_whose_range_cuts_windows_of_a_cold_commit_ends_and_these_wait(chilled: Chilled) -> None:
+    database = chilled.place.database
+    database.ticks.insert_one({"symbol": "KEPT", "d": START, "p": {"5": 99.0}})
+    chilled.freeze()
+    within = ("--since", "2018-06-30T00:10:00Z", "--until", "2018-06-30T01:10:00Z")
+    erase = ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "asked for", *within, "--json")
+    ran = chilled(*erase, "--confirm", "ticks", now=DAY_AFTER)
+    assert ran.code == 3, ran
+    why = [it["why"] for it in ran.policy("ticks")["remaining"] if it["place"].startswith("summaries")]
+    assert len(why) == 1 and why[0].startswith("they wait: ") and "erase again with the same" in why[0]
+    other = ("erase", "-p", "ticks", "--series", "symbol=NONE", "--reason", "another", "--confirm", "ticks")
+    assert chilled(*other, now=DAY_AFTER).code == 0  # the first one has ended
+    ran = chilled("run", "--json", "-p", "ticks", now=DAY_AFTER)
+    assert (ran.code, len(ran.policy("ticks")["rollup"]["unreadable"])) == (3, 1), ran
+    assert [it["symbol"] for it in database.ticks_daily.find()] == ["KEPT"]
+    while chilled("thaw", *RANGE).code:
+        pass
+    assert chilled(*erase, "--confirm", "ticks", now=DAY_AFTER).code == 0
+    assert chilled("run", "-p", "ticks", now=DAY_AFTER).code == 0
+    counts = {it["symbol"]: it["count"] for it in database.ticks_daily.find()}
+    assert counts == {"KEPT": 1, "MDB": 60 * (MINUTES - 60)}
+    assert chilled("audit", "-p", "ticks", now=DAY_AFTER).code == 0
+
+
+@pytest.mark.proof
 def test_two_erasures_that_could_not_read_a_commit_are_each_waited_for(chilled: Chilled) -> None:
     """Also by what takes the place of the commit, and moves to the cold class."""
     database = chilled.place.database
@@ -259,6 +284,10 @@ def test_two_erasures_that_could_not_read_a_commit_are_each_waited_for(chilled: 
         assert (ran.code, len(unreadable)) == (3 if waits else 0, len(waits)), ran
         assert all(it in unreadable[0]["reason"] and "case 3" not in unreadable[0]["reason"] for it in waits)
         assert (list(database.ticks_hourly.find({})) == summary) == bool(waits)
+        for verb in ("drill", "audit"):  # these take the summaries as they stand
+            ran = chilled(verb, "--json", "-p", "ticks", now=DAY_AFTER)
+            found = [it["code"] for it in ran.policy("ticks").get("findings", ())]
+            assert (ran.code, "overdue" in found) in ((0, False), (4, True)), ran
     (kept,) = database.ticks_hourly.find()
     assert (kept["symbol"], kept["count"]) == ("KEPT", 2)
 
