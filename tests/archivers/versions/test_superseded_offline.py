@@ -16,6 +16,7 @@ from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.restoring.options import Mode, Plan, VersionHandling
 from bucketwise.archivers.restoring.settle import plan_of
+from bucketwise.archivers.stores.file import FileStore
 from bucketwise.archivers.versions.history import Fold, History, Version
 from bucketwise.archivers.versions.superseded import Superseded, still_live
 from bucketwise.buckets.bson.raw import Batch, Docs
@@ -321,5 +322,36 @@ def test_a_version_that_was_erased_does_not_come_back_with_its_file(
         found = [it.code for it in cycle.verify().bad]
         assert found == (["file-foreign"] if kept.exists() else [])
         kept.write_bytes(data)  # a backup was put back
-    assert cycle.erase({"meta.symbol": "y"}).is_found
-    assert kept.read_bytes() == data, "nothing of it is vouched for"
+    assert not cycle.erase({"meta.symbol": "y"}).is_found
+    assert not kept.exists(), "what stays of it lies in the file that took its place"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_erasure_that_is_killed_at_a_file_of_versions_is_ended_by_the_next(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    insert(database, "slots", [encode(OTHER)])
+    cycle.run(LATER, through=THROUGH)
+    database["slots"].delete_many({})
+    insert(database, "slots", [encode({**it, "p": {"9": 4.0}}) for it in (FIRST, OTHER)])
+    cycle.run(LATER + DAYS, through=THROUGH)
+    run_after(cycle, 4, 8)
+    (kept,) = (cycle.root / "slots/meta/versions").iterdir()
+    inner = FileStore.delete
+
+    def delete(store: FileStore, keys: Sequence[str]) -> None:
+        is_versions = any("/meta/versions/" in key for key in keys)
+        if not is_versions or moment == "after":
+            inner(store, keys)
+        if is_versions:
+            raise Crash
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(FileStore, "delete", delete)
+        cycle.erase({"meta.symbol": "y"})
+    assert kept.exists() == (moment == "before")
+    assert not cycle.erase({"meta.symbol": "y"}).is_found
+    (rest,) = (cycle.root / "slots/meta/versions").iterdir()
+    assert rest != kept
+    assert all_versions(cycle) == [{"3": 1.0, "5": 2.0}, {"9": 4.0}]
