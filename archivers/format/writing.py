@@ -138,7 +138,7 @@ def decoding(store: ObjectStore, file: StoredFile) -> Iterator[None]:
         yield
     except Corrupt as error:
         raise DamagedError("part-differs", error.place, error.reason) from None
-    except (ArrowException, MalformedError, OSError) as error:
+    except (ArrowException, MalformedError, OSError, UnicodeDecodeError) as error:
         if _is_short_of_memory(error) or getattr(error, "errno", None):
             raise  # a fault of this machine, not damage
         place = f"{store.url}/{file.key}"

@@ -141,6 +141,19 @@ def test_bytes_of_a_file_that_were_changed_on_purpose(archived: Cycle, data: st.
     assert found in (None, manifest.documents_sha256.encode())
 
 
+@pytest.mark.in_turn(1)
+def test_a_column_whose_name_is_no_text(archived: Cycle) -> None:
+    manifest = manifest_of(archived)
+    file = manifest.parts_of(0)[0]
+    before = (archived.root / file.key).read_bytes()
+    changed = before.replace(b"time", b"\xf4ime")
+    assert changed != before
+    try:
+        assert read(archived, planted(archived, manifest, file, changed)) is None
+    finally:
+        (archived.root / file.key).write_bytes(before)
+
+
 @pytest.mark.in_turn(3)
 @pytest.mark.parametrize("share", [0, 1 / 2])
 def test_a_part_with_fewer_rows(archived: Cycle, share: float) -> None:
