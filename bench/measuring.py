@@ -34,6 +34,25 @@ _LIBRARIES = {
 }
 
 
+#: What the jobs import once they begin, and what that brings.
+_JOBS = [
+    "bucketwise.archivers.copying.changes",
+    "bucketwise.archivers.format.parquet",
+    "bucketwise.archivers.kinds.offline",
+    "bucketwise.archivers.moving.offline",
+    "bucketwise.archivers.preconditions",
+    "bucketwise.archivers.restoring.restore",
+    "bucketwise.archivers.stores.file",
+    "bucketwise.archivers.upkeep",
+    "bucketwise.config.load",
+    "bucketwise.jobs.core.fit",
+    "bucketwise.jobs.core.known_series",
+    "bucketwise.jobs.core.ranges",
+    "bucketwise.jobs.core.runner",
+    "bucketwise.jobs.core.workers",
+]
+
+
 class Measured(NamedTuple):
     """Time and memory that one action took."""
 
@@ -85,8 +104,8 @@ class _NoPandas(MetaPathFinder):
 def _run(action: Action, testbed: Testbed, answer: Connection) -> None:
     sys.meta_path.insert(0, _NoPandas())
     import_module("bench.cases")  # imports are nobody's time; their memory counts
-    for library in _LIBRARIES.get(action.__name__, ()):
-        import_module(library)
+    for module in _LIBRARIES.get(action.__name__, _JOBS):
+        import_module(module)
     if not _is_script(action):  # one that makes many dicts is a fifth slower where what it imported is frozen
         heap.freeze_objects()  # as the program does
     testbed.database.command("ping")
