@@ -52,8 +52,11 @@ release: $(VENV)/release.done  ## packages, image, bill of materials and manual 
 bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other ways (ARGS="--scale 17M")
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(VENV)/dev.done  ## what takes hours, a thousand examples of what holds for any input, mutants
+soak: $(VENV)/dev.done  ## what takes hours: an application and all that befalls it, each fault at each moment, mutants
 	@.ci/test-programs soak
+ifeq ($(ARGS),)
+	@$(BIN)/python -m tests.soak $(KEEP)
+endif
 	@$(BIN)/pytest -m soak $(KEEP:%=% $@) $(ARGS)
 	@$(BIN)/pytest -n 3 -m "not soak" --hypothesis-profile=long tests/buckets tests/rollups tests/test_broken_input.py $(ARGS)
 ifeq ($(ARGS),)

@@ -46,6 +46,7 @@ _STORES = (
 EVIDENCE = (
     Evidence("1–6", "a process is killed at each step of each job", _files(_PROOFS, "crash_points")),
     Evidence("1–5", "schedules of runs, writers and crashes", ("random schedules", "all schedules")),
+    Evidence("1–6", "for hours: writers, jobs and faults, as they come", ("long soak",)),
     Evidence("1, 5, 6", "MongoDB dies, refuses, hangs or loses replies", _files(_SERVERS, "mongod_faults")),
     Evidence("1, 5, 6", "the primary changes at each transaction", _files(_SERVERS, "failovers")),
     Evidence("1–4", "a set of three takes writes back", _files(_SERVERS, "rollbacks")),

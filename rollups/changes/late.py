@@ -15,7 +15,7 @@ from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Calendar, Spans, widened
 from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
-from bucketwise.rollups.calendar.windows import HIGHEST
+from bucketwise.rollups.calendar.windows import HIGHEST, span_ms
 from bucketwise.rollups.changes.collector import ChangeSet, flatten
 from bucketwise.rollups.changes.drain import (
     Stream,
@@ -93,9 +93,13 @@ class LateFinder:
             return self._scan(loaded, f"there is no change stream to read: {error}")
 
     def _scan(self, loaded: Progress, reason: str | None) -> LateSpans:
+        """Returns all that ended within `recheck` of the last run, since which readings may have come late."""
+        rollup = self.context.policy.rollup
+        assert rollup is not None
+        last_run = max(loaded.through.values(), default=HIGHEST)
+        since = min(self.calendar.recheck_from, last_run - span_ms(rollup.recheck))
         # The bookmark stays: a stream may still continue from it.
-        span = (self.calendar.recheck_from, HIGHEST)
-        return LateSpans("scan", [span], reason=reason, bookmark=loaded.bookmark)
+        return LateSpans("scan", [(since, HIGHEST)], reason=reason, bookmark=loaded.bookmark)
 
     def _follow(self, loaded: Progress) -> LateSpans:
         through, existing = loaded.through, loaded.bookmark

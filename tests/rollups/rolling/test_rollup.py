@@ -189,6 +189,19 @@ def test_a_scan_sees_late_readings_within_recheck_and_in_a_given_range(bench: Be
     assert wrote(bench.roll_up(policy, NOW, since=FIRST - DAY)) == (0, 0)
 
 
+def test_a_scan_finds_what_came_late_while_no_run_was_made(bench: Bench) -> None:
+    bench.database["ticks"].insert_many([tick(1, "A", NOW - 3 * HOUR)])
+    policy = policy_of()
+    assert policy.rollup is not None
+    policy = policy_of(rollup={**policy.rollup.model_dump(), "late_data": "scan"})
+    bench.roll_up(policy, NOW)
+    bench.database["ticks"].insert_many([tick(2, "A", NOW - 3 * HOUR), tick(3, "A", NOW - 40 * HOUR)])
+    assert wrote(bench.roll_up(policy, NOW + 5 * DAY)) == (2, 2)
+    late = bench.database["hourly"].find_one({"start": (NOW - 3 * HOUR).replace(minute=0)})
+    assert late is not None
+    assert late["count"] == 2
+
+
 def test_a_given_range_takes_whole_windows_and_no_others(bench: Bench) -> None:
     bench.database["ticks"].insert_many([tick(at, "A", FIRST + at * HOUR / 4) for at in range(300)])
     since = datetime(2021, 3, 27, 18, 40, tzinfo=UTC)
