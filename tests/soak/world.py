@@ -17,6 +17,7 @@ import bson
 from pymongo import MongoClient
 
 from tests.conftest import REGION, S3Server
+from tests.faults.mongods import IMPATIENT
 from tests.faults.mongods import Servers as Mongods
 from tests.faults.s3_proxy import S3Proxy
 from tests.faults.scene import CREDENTIALS
@@ -62,14 +63,15 @@ class World:
     holds: list[Hold] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.client: MongoClient[Document] = MongoClient(self.mongods.uri, tz_aware=True)
+        uri = self.mongods.uri.replace(f"&{IMPATIENT}", "")
+        self.client: MongoClient[Document] = MongoClient(uri, tz_aware=True)
         self.database = self.client["soak"]
         bucket = self.s3.new_bucket()
         self.archive = Files(self.files / bucket / "archive")
         self.sources: list[Source] = [kind(self.database, self.chance) for kind in SOURCES]
         (self.folder / "copy").mkdir()
         (self.folder / "bucketwise.toml").write_text(
-            f'[mongodb]\nuri = "{self.mongods.uri}"\ndatabase = "soak"\n'
+            f'[mongodb]\nuri = "{uri}"\ndatabase = "soak"\n'
             f'[store]\nurl = "s3://{bucket}/archive"\nendpoint_url = "{self.proxy.endpoint_url}"\n'
             f'region = "{REGION}"\nsigning_key = "{KEY}"\n'
             f'[[store.copies]]\nname = "second"\nurl = "{(self.folder / "copy").as_uri()}"\n'
