@@ -378,10 +378,12 @@ class Merging:
 
 
 def _facts(policy: Policy, late: Batch, merged: Batch) -> Document:
-    """Returns what a receipt says of late buckets and what they were merged into; nothing without any."""
+    """Returns what a receipt says of late buckets and what they were merged into; nothing without any. It
+    spans both: a late bucket that holds no reading may lie outside the readings of the other."""
     if not len(late):
         return {}
-    facts = facts_of_archived(late.main.ids, merged, decode(late, policy).spans())
+    spans = np.concatenate([decode(it, policy).spans() for it in (late, merged)])
+    facts = facts_of_archived(late.main.ids, merged, spans)
     return {**facts, "versions": _marks(late)}
 
 

@@ -66,6 +66,15 @@ def test_a_run_after_one_that_merged_writes_nothing(cycle: Cycle) -> None:
     assert cycle.documents() == before
 
 
+def test_a_version_without_a_reading_is_in_a_receipt_that_is_found(cycle: Cycle) -> None:
+    """Its own last time lies behind all readings of what it was merged into."""
+    archive(cycle, hours({3: 1.0}), {**hours({}), "p": {"7": None}})
+    (merged,) = cycle.archived()
+    assert bson.decode(merged)["p"] == {"3": 1.0, "7": None}
+    assert cycle.verify().bad == []
+    assert (cycle.restore("back").buckets, raw_documents(cycle.database, "back")) == (1, [merged])
+
+
 @pytest.mark.proof
 def test_restores_of_what_was_merged(cycle: Cycle) -> None:
     raw = archive(cycle, hours({3: 1.0}), hours({1: 1.0}, hour=4), hours({3: 7}))
