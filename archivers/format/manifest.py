@@ -45,7 +45,7 @@ from bucketwise.archivers.format.names import (
 from bucketwise.archivers.format.series import HeldSeries
 from bucketwise.archivers.stores.base import Corrupt, ObjectStore
 from bucketwise.buckets.fields.selectors import Selector
-from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.fields.times import DAY_MS, as_ms
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.models import LAYOUT_KEYS, layout_of, recorded_policy
 from bucketwise.config.policies import Policy
@@ -135,11 +135,12 @@ class Section(_Model):
     parts: int = Field(ge=0)  # how many of the commit's
     buckets_file: StoredFile
     states_file: StoredFile | None = None  # of those whose parts move to a cold class
+    empty_days: tuple[date, ...] = ()  # UTC days of which it has no part, but buckets that hold no reading
 
     @model_serializer(mode="wrap")
     def _told(self, told: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Returns a section as manifests have it: without a states file, as before there were any."""
-        return {key: it for key, it in told(self).items() if (key, it) != ("states_file", None)}
+        """Returns a section as manifests have it: what was added to them later is there where it is used."""
+        return {key: it for key, it in told(self).items() if it or key not in ("states_file", "empty_days")}
 
     def touches(self, start_ms: int, end_ms: int) -> bool:
         """Returns whether [start, end) may hold a reading of it, or the last time of a bucket without."""
@@ -276,9 +277,15 @@ class Manifest(_Model):
 
     @property
     def days(self) -> list[int]:
-        """Returns the UTC days of its readings, since 1970; and those that it covers first and last."""
-        dates = {self.first.date(), self.last.date(), *(it.dt for it in self.parts)}
+        """Returns the UTC days of its readings, and of buckets that hold none, since 1970; and those that it
+        covers first and last."""
+        empty = (day for it in self.sections for day in it.empty_days)
+        dates = {self.first.date(), self.last.date(), *(it.dt for it in self.parts), *empty}
         return sorted(it.toordinal() - EPOCH for it in dates)
+
+    def is_of_days(self, start_ms: int, end_ms: int) -> bool:
+        """Returns whether one of its `days` touches [start, end)."""
+        return any(start_ms // DAY_MS <= day <= (end_ms - 1) // DAY_MS for day in self.days)
 
     @property
     def archived_policy(self) -> Policy:

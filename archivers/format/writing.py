@@ -217,6 +217,7 @@ class CommitWriter:
 
         states, batch = states_of(self.policy, buckets), buckets.batch
         packed, policy = pack(buckets), buckets.policy
+        ends = buckets.decoded.ends_of_empty()
         buckets.forget()
         self.name = self.name or self._named(packed, batch)
         number, written = len(self.sections), dict[str, bytes]()
@@ -242,6 +243,7 @@ class CommitWriter:
             documents_sha256=batch.digest,
             buckets_file=buckets_file,
             states_file=states_file,
+            empty_days=tuple(sorted(_days(ends) - {it.dt for it in parts})),
         )
         for file in (*parts, buckets_file, *([states_file] if states_file else [])):
             self.check()
@@ -320,6 +322,11 @@ def write_parts(
             first=as_date(first),
             last=as_date(last),
         )
+
+
+def _days(time: NDArray[np.int64]) -> set[date]:
+    """Returns the UTC days of these times."""
+    return {as_date(int(it) * DAY_MS).date() for it in np.unique(time // DAY_MS)}
 
 
 def _edges_of_days(time: NDArray[np.int64]) -> list[int]:

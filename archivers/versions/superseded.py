@@ -413,5 +413,5 @@ def _check_hidden(
         return
     commit = commit_of(record)
     assert commit is not None  # the store has it under that name
-    if any(it.touches(*span) for it in archive.manifest(commit).sections):
+    if archive.manifest(commit).is_of_days(*span):
         raise record_fault(commit.name, "it does not say which days the commit holds readings of")

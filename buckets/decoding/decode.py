@@ -59,6 +59,10 @@ class Decoded:
         first[self.columns.filled] = self.columns.of_filled(np.minimum)
         return np.column_stack([first, self.last])
 
+    def ends_of_empty(self) -> NDArray[np.int64]:
+        """Returns the own last times of the buckets that hold no reading, milliseconds."""
+        return np.delete(self.last, self.columns.filled)
+
     def touching(self, start_ms: int, end_ms: int) -> NDArray[np.bool_]:
         """Returns which buckets have a reading in [start, end), (b,). A bucket without readings counts by its
         last time."""

@@ -12,6 +12,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.restoring.options import Mode, VersionHandling
+from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import (
@@ -51,6 +52,35 @@ def archive(cycle: Cycle, *documents: Document) -> list[bytes]:
         assert cycle.run().deleted == 1
         assert cycle.live() == []
     return [encode(document) for document in documents]
+
+
+DAY = timedelta(days=1)
+
+
+def test_a_day_between_those_of_a_commit(cycle: Cycle) -> None:
+    """One commit holds the first and the fifth day: what lies between has nothing, and nothing is wrong."""
+    insert(cycle.database, cycle.policy.collection, [encode(hours({3: 1.0}, hour)) for hour in (0, 96)])
+    cycle.run()
+    span = TimeRange(DAY0 + 2 * DAY, DAY0 + 3 * DAY)
+    assert cycle.restore("back", since=span.since, until=span.until).buckets == 0
+    assert cycle.preview(within=span).buckets == 0
+
+
+def test_a_bucket_without_readings_on_such_a_day(cycle: Cycle) -> None:
+    """It is found there, as a version of a later one, and by an erasure."""
+    empty, late = hours({}, 48), hours({5: 2.0}, 48)
+    days = [encode(hours({3: 1.0}, hour)) for hour in (0, 96)]
+    insert(cycle.database, cycle.policy.collection, [*days, encode(empty)])
+    assert cycle.run().deleted == 3
+    span = TimeRange(DAY0 + 2 * DAY, DAY0 + 3 * DAY)
+    cycle.restore("back", since=span.since, until=span.until)
+    assert raw_documents(cycle.database, "back") == [encode(empty)]
+    archive(cycle, late)
+    assert cycle.preview().versions == 1
+    assert cycle.archived() == sorted([*days, encode(late)])
+    assert cycle.erase({"meta.symbol": "x"}, span).counts["archived"] == 2
+    assert cycle.archived() == sorted(days)
+    assert cycle.verify().bad == []
 
 
 @pytest.mark.proof
