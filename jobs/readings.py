@@ -56,7 +56,10 @@ How = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="Write to this file, which appears once it is complete."
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to this file, which appears once it is complete. One that exists is replaced then.",
     ),
 ]
 

@@ -21,6 +21,7 @@ from bucketwise.archivers.format.series import column_name, misfit, series_types
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.buckets.packing import Rows
+from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 
 
@@ -59,12 +60,19 @@ class RowSource(Protocol):
 
 def write(readings: RowSource, form: Format, file: IO[bytes], wrote: Wrote = lambda _count: None) -> int:
     """Writes all readings, and returns how many. Calls `wrote` with each piece. Parquet needs a file that can
-    be rewritten from its start."""
+    be rewritten from its start. Raises UsageError where two columns have one name, which CSV alone takes."""
+    columns = _columns(readings)
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice and form is not Format.csv:
+        raise UsageError(
+            f"two columns are named {twice[0]}, which {form} can't tell apart: write CSV, or give a value "
+            f"field another name, in [policies.{readings.policy.name}.values.FIELD] with `as`"
+        )
     if form is Format.parquet:
         return _write_parquet(readings, file, wrote)
     lines = _csv_lines if form is Format.csv else _json_lines
     if form is Format.csv:
-        file.write((",".join(map(csv_text, _columns(readings))) + "\n").encode())
+        file.write((",".join(map(csv_text, columns)) + "\n").encode())
     count = 0
     for rows in readings:
         for text in lines(rows, readings):

@@ -461,6 +461,16 @@ def test_json_gives_the_same_numbers_again(prepared: States, archived: bool) -> 
     ] == expected_lines(cycle.case)
 
 
+def test_two_columns_of_one_name_are_for_csv_alone(database: Database[Document], file_store: Store) -> None:
+    """A policy that archives nothing may call a value field as it likes."""
+    documents = [{"_id": 1, "symbol": "MDB", "d": DAY0, "time": 0.25}]
+    cycle = Cycle(database, ticks(documents, value_fields=("time",), archive=None), file_store).load()
+    assert written(cycle, Format.csv) == b"symbol,time,time\nMDB,2018-06-30T00:00:00.000Z,0.25\n"
+    for form in (Format.json, Format.parquet):
+        with pytest.raises(UsageError, match=f"two columns are named time, which {form} can't tell apart"):
+            written(cycle, form)
+
+
 @pytest.mark.in_turn(2)
 @pytest.mark.parametrize("case", [odd_ticks(), *CASES], ids=lambda case: case.name)
 def test_parquet_has_the_columns_of_the_archive(prepared: States, tmp_path: Path, case: Case) -> None:
