@@ -127,12 +127,14 @@ class _Check:
         if info is None:
             return
         kind, options, model = info["type"], info.get("options", {}), model_of(policy)
+        if kind == "view" and model.collection_type == "collection" and not self._deletes:
+            return  # it is read as a collection is
         if kind != model.collection_type:
             message = f"it is a {kind}, and the policy's model is {model.name}: "
             if kind == "timeseries":
                 message += 'write model = "timeseries"'
             elif kind == "view":
-                message += "name the collection behind the view"
+                message += "name the collection behind the view, or write archive.delete = false"
             else:
                 message += "write the model that its documents have"
             yield self._finding("source-kind", policy.collection, "error", message)

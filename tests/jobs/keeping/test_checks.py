@@ -24,7 +24,7 @@ from bucketwise.jobs.core.embedded import find_mongod
 from bucketwise.jobs.core.stopping import Stop
 from tests.conftest import await_primary
 from tests.jobs.command import Ran
-from tests.jobs.place import POLICIES, Place
+from tests.jobs.place import MINUTES, POLICIES, Place
 
 Db = Any
 
@@ -175,7 +175,7 @@ def _target_is_view(database: Db) -> None:
     ("spoil", "code", "severity", "fragments"),
     [
         (_drop_source, "source-missing", "error", ["there is no collection ticks", "may_be_missing"]),
-        (_source_is_view, "source-kind", "error", ["it is a view", "slots"]),
+        (_source_is_view, "source-kind", "error", ["it is a view", "slots", "archive.delete = false"]),
         (_source_is_timeseries, "source-kind", "error", ["it is a timeseries", 'model = "timeseries"']),
         (_source_is_capped, "source-kind", "error", ["capped", "delete = false"]),
         (_no_index, "index-missing", "warning", ["createIndex({'d': 1})"]),
@@ -198,6 +198,15 @@ def test_what_is_wrong_is_found(
     for fragment in fragments:
         assert fragment in found[code]["message"]
     assert beyond_fine(ran, "iot") == {}
+
+
+def test_a_view_is_fine_where_nothing_is_deleted_from_it(place: Place) -> None:
+    place.database.ticks.rename("behind")
+    place.database.command("create", "ticks", viewOn="behind", pipeline=[])
+    assert set(findings(place)) == {"source-kind"}
+    place.write_config(POLICIES.replace('to = "offline"', 'to = "offline"\ndelete = false', 1))
+    assert findings(place) == {}
+    assert place("run", "-p", "ticks", "--json").policy("ticks")["archive"]["buckets"] == MINUTES
 
 
 def test_a_ttl_that_is_slower_than_the_archive_is_fine(place: Place) -> None:
