@@ -105,9 +105,10 @@ class Suite:
 
     `config`: the file; None: that of BUCKETWISE_CONFIG, or ./bucketwise.toml. `policies`: the names of those
     to work on; None: all. `now`: takes this instant as the present. `progress` is called from the thread
-    that works. What happens to policies (exit codes 1, 3, 4, 5, 11) is in the outcome. Methods raise
-    UsageError or ConfigError for bad usage or config, InterruptedRun after `cancel`, BucketwiseError where
-    no policy could be worked on. Several suites may work at once, in threads of their own."""
+    that works. What happens to policies (exit codes 1, 3, 4, 5, 11, and 2 where one can't be asked that) is
+    in the outcome. Methods raise UsageError or ConfigError for bad usage or config, InterruptedRun after
+    `cancel`, BucketwiseError where no policy could be worked on. Several suites may work at once, in threads
+    of their own."""
 
     def __init__(
         self,
