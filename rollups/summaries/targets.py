@@ -205,7 +205,8 @@ def ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> N
         reason = (error.details or {}).get("errmsg", error)
         raise BucketwiseError(
             f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {reason}. "
-            "Is something there that this policy did not write? Remove it, or name another collection."
+            "Is something there that this policy did not write? Remove it, or name another collection. "
+            "Did the policy have further series fields? Name new collections: there, all is summarized again"
         ) from error
 
 

@@ -398,6 +398,16 @@ def test_a_document_in_the_way_is_told(bench: Bench) -> None:
         bench.roll_up(policy_of(), NOW)
 
 
+def test_a_series_field_that_is_left_out_wants_new_collections(bench: Bench) -> None:
+    """Two series of a window become one: their summaries would have one key."""
+    bench.database["ticks"].insert_many([{**tick(i, "A", FIRST), "venue": i} for i in (1, 2)])
+    bench.roll_up(policy_of(series_fields=("symbol", "venue")), NOW)
+    with pytest.raises(BucketwiseError, match="Did the policy have further series fields"):
+        bench.roll_up(policy_of(), NOW)
+    bench.roll_up(policy_of(rollup={"hourly": "anew", "daily": "anew_daily"}), NOW)
+    assert [it["count"] for it in bench.database["anew"].find()] == [2]
+
+
 def test_spans_that_are_left_are_kept_as_days_however_often_they_are_noted(bench: Bench) -> None:
     """As by an adoption of many commits that is cut off, and begun again."""
     day, policy = timedelta(days=1), policy_of()
