@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from tests.faults import s3_proxy
@@ -105,25 +106,12 @@ def _answers(chance: random.Random, servers: Servers) -> Fault:  # noqa: ARG001
 
 
 def _store(chance: random.Random, servers: Servers) -> Fault:  # noqa: ARG001
-    kinds: tuple[Callable[[s3_proxy.Matches], s3_proxy.Fault], ...] = (
-        s3_proxy.ReplyLost,
-        s3_proxy.RequestLost,
-        s3_proxy.BodyCutShort,
-        s3_proxy.BitFlippedInDownload,
-        s3_proxy.BitFlippedInUpload,
-        lambda on: s3_proxy.Refused(on, times=None, status=503, code="SlowDown"),
-        lambda on: s3_proxy.Refused(on, status=500),
-        lambda on: s3_proxy.Refused(on, times=None, status=403, code="AccessDenied"),
-    )
-    kind, (what, matches) = chance.choice(kinds), chance.choice(list(_REQUESTS.items()))
-    after = chance.randrange(12)
-    seen = [0]
+    kind, on = chance.choice(_STORE_FAULTS)
+    what, after = chance.choice(on), chance.randrange(12)
+    seen = count(1)
 
     def strikes(request: Request) -> bool:
-        if not matches(request):
-            return False
-        seen[0] += 1
-        return seen[0] > after
+        return _REQUESTS[what](request) and next(seen) > after
 
     fault = kind(strikes)
     meddle = hook(store_timeout={"seconds": fault.patience}, waits_noted={"file": "/dev/null"})
@@ -136,6 +124,17 @@ _REQUESTS: dict[str, s3_proxy.Matches] = {
     "list": lambda it: it.is_list,
     "delete": lambda it: it.is_delete,
 }
+_ALL = tuple(_REQUESTS)
+_STORE_FAULTS: tuple[tuple[Callable[[s3_proxy.Matches], s3_proxy.Fault], tuple[str, ...]], ...] = (
+    (s3_proxy.ReplyLost, _ALL),
+    (s3_proxy.RequestLost, _ALL),
+    (s3_proxy.BodyCutShort, ("get", "list")),
+    (s3_proxy.BitFlippedInDownload, ("get",)),
+    (s3_proxy.BitFlippedInUpload, ("put",)),
+    (lambda on: s3_proxy.Refused(on, times=None, status=503, code="SlowDown"), _ALL),
+    (lambda on: s3_proxy.Refused(on, status=500), _ALL),
+    (lambda on: s3_proxy.Refused(on, times=None, status=403, code="AccessDenied"), _ALL),
+)
 
 
 def _moment(chance: random.Random) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -126,34 +126,38 @@ def _none(source: Source, what: str, readings: Iterable[Reading]) -> None:
         raise Broken(f"{source.name}: {len(found)} readings {what}: {found[:5]}")
 
 
-def check_summaries(source: Source, seen: Seen, now: datetime) -> int:
+def check_summaries(source: Source, seen: Seen, now: datetime, held: Sequence[tuple[int, int]] = ()) -> int:
     """Count, sum, least and greatest of each hour and day are those of all that is there. Returns how many
-    were compared."""
+    were compared. Those under a hold may tell of what was deleted or has moved."""
     compared = 0
-    first = now - min(source.end or 190 * DAY, 190 * DAY) + DAY
+    first = (now - min(source.end or 190 * DAY, 190 * DAY) + DAY).replace(hour=0, minute=0)
     for level, length in (("hourly", HOUR), ("daily", DAY)):
-        since = milliseconds(first.replace(hour=0, minute=0, second=0, microsecond=0))
         size = length // timedelta(milliseconds=1)
-        until = milliseconds(now - SETTLE) // size * size
+        since, until = milliseconds(first), milliseconds(now - SETTLE) // size * size
+
+        def is_compared(at: int, since: int = since, until: int = until, size: int = size) -> bool:
+            return since <= at < until and not any(start < at + size and at < end for start, end in held)
+
         expected: dict[tuple[str, int], list[float]] = defaultdict(list)
         for it in seen.all().values():
-            if since <= it.time < until:
-                expected[it.series, it.time // size * size].append(it.value)
+            if is_compared(window := it.time // size * size):
+                expected[it.series, window].append(it.value)
         found = {
-            (oracle.at(it, source.series_field), milliseconds(it["start"])): it
-            for it in source.collection(f"{source.name}_{level}").find(
-                {"start": {"$gte": first.replace(hour=0, minute=0, second=0, microsecond=0)}}
-            )
+            (oracle.at(it, source.series_field), start): it
+            for it in source.collection(f"{source.name}_{level}").find({"start": {"$gte": first}})
+            if is_compared(start := milliseconds(it["start"]))
         }
-        found = {key: it for key, it in found.items() if since <= key[1] < until}
-        if found.keys() != expected.keys():
-            raise Broken(f"{source.name}: {level}: {sorted(found.keys() ^ expected.keys())[:5]}")
-        for key, values in expected.items():
-            held = found[key][source.value_field]
-            told = found[key]["count"], held["count"], held["min"], held["max"]
-            if told != (len(values), len(values), min(values), max(values)) or not math.isclose(
-                held["sum"], math.fsum(values), rel_tol=1e-12
-            ):
-                raise Broken(f"{source.name}: {level} {key}: {told}, {held['sum']}, not of {sorted(values)}")
-        compared += len(expected)
+        for key in sorted(found.keys() | expected.keys()):
+            _check_summary(f"{source.name}: {level} {key}", found.get(key), expected[key], source.value_field)
+        compared += len(found)
     return compared
+
+
+def _check_summary(name: str, summary: Document | None, values: list[float], field_name: str) -> None:
+    if summary is None or not values:
+        raise Broken(f"{name}: {summary}, not of {sorted(values)}")
+    held = summary[field_name]
+    told = summary["count"], held["count"], held["min"], held["max"]
+    is_right = told == (len(values), len(values), min(values), max(values))
+    if not is_right or not math.isclose(held["sum"], math.fsum(values), rel_tol=1e-12):
+        raise Broken(f"{name}: {told}, {held['sum']}, not of {sorted(values)}")

@@ -42,7 +42,8 @@ class Hold:
 
     name: str
     policy: str
-    until: datetime
+    span: tuple[int, int]
+    ends: datetime
     values: set[float]
 
 
@@ -93,7 +94,7 @@ class World:
             self.disturbed("run")
         else:
             self.with_writers("run")
-        for hold in [it for it in self.holds if it.until <= self.now]:
+        for hold in [it for it in self.holds if it.ends <= self.now]:
             self.release(hold)
 
     def change(self, times: int) -> None:
@@ -198,8 +199,10 @@ class World:
         if self.run("hold", "add", name, "-p", source.name, *told).code != 0:
             return  # nothing is there that it would cover
         covered = Seen.of(source, self.archive).all().values()
-        values = {it.value for it in covered if milliseconds(since) <= it.time < milliseconds(until)}
-        self.holds.append(Hold(name, source.name, self.now + self.chance.randrange(1, 60) * DAY, values))
+        span = milliseconds(since), milliseconds(until)
+        values = {it.value for it in covered if span[0] <= it.time < span[1]}
+        ends = self.now + self.chance.randrange(1, 60) * DAY
+        self.holds.append(Hold(name, source.name, span, ends, values))
         self.done["holds"] += 1
 
     def release(self, hold: Hold) -> None:
@@ -342,7 +345,8 @@ class World:
         seen = Seen.of(source, self.archive)
         check_readings(source, seen, self.now, self.kept(source))
         if not self.journal[-1].split(" ", 2)[2].startswith("erase"):
-            self.done["summaries"] += check_summaries(source, seen, self.now)
+            held = [it.span for it in self.holds if it.policy == source.name]
+            self.done["summaries"] += check_summaries(source, seen, self.now, held)
 
     def figures(self) -> dict[str, int]:
         """What was done, and came of it."""
