@@ -118,6 +118,8 @@ def _changes(node: ast.AST, places: _Places, source: bytes) -> Iterator[tuple[in
                 yield from _turned(places.end(left), places.start(right), source)
         case ast.UnaryOp(op=ast.Not()):
             yield places.start(node), places.start(node.operand), b""
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            pass  # of the type checker alone
         case ast.If() | ast.IfExp():
             yield places.start(node.test), places.end(node.test), b"False"
 

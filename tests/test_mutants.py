@@ -5,6 +5,8 @@ import ast
 from tests.mutants import chosen, mutants_of
 
 _SOURCE = """
+if TYPE_CHECKING:
+    import held
 def late(at, end, held, count):
     if at >= end and not held:
         return "é" if count < 3 else None
@@ -23,14 +25,14 @@ def test_each_token_of_a_decision_is_changed_once() -> None:
         if old != new
     ]
     assert changed == [
-        (2, "if False:"),
-        (2, "if at > end and not held:"),
-        (2, "if at >= end or not held:"),
-        (2, "if at >= end and held:"),
-        (3, 'return "é" if False else None'),
-        (3, 'return "é" if count <= 3 else None'),
-        (3, 'return "é" if count < 4 else None'),
-        (4, "return at is end"),
+        (4, "if False:"),
+        (4, "if at > end and not held:"),
+        (4, "if at >= end or not held:"),
+        (4, "if at >= end and held:"),
+        (5, 'return "é" if False else None'),
+        (5, 'return "é" if count <= 3 else None'),
+        (5, 'return "é" if count < 4 else None'),
+        (6, "return at is end"),
     ]
     for text in found:
         ast.parse(text)

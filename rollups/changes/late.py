@@ -93,7 +93,7 @@ class LateFinder:
             return self._scan(loaded, f"there is no change stream to read: {error}")
 
     def _scan(self, loaded: Progress, reason: str | None) -> LateSpans:
-        """Returns all that ended within `recheck` of the last run, since which readings may have come late."""
+        """Returns what ended within `recheck` before the last run: since then readings may have come late."""
         rollup = self.context.policy.rollup
         assert rollup is not None
         last_run = max(loaded.through.values(), default=HIGHEST)
