@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bucketwise.archivers import decisions
 from bucketwise.archivers.context import LEFT_WINDOWS, ArchiveContext, ArchiveReport
 from bucketwise.archivers.decisions import Outcome
-from bucketwise.archivers.writes import Record, guarded_delete, same_id
+from bucketwise.archivers.writes import Record, compare_all, guarded_delete, same_id
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
@@ -108,13 +108,16 @@ class ArchiveRun(ArchiveContext):
         self.report.leave(int((ready & stays).sum()), LEFT_WINDOWS)
         return stays
 
-    def roll_up_left(self, copies: Batch, as_archived: Policy, live: Batch) -> None:
+    def roll_up_left(self, copies: Batch, as_archived: Policy, live: Batch) -> set[bytes]:
         """Rolls up the windows in which these copies are, before they leave the archive since live buckets
-        take their place, where these lie elsewhere."""
+        take their place, where these lie elsewhere. Returns which of these may take it, by `same_id`: those
+        that are as they were. One that somebody has deleted meanwhile may have counted as its copy."""
         now = _spans(live, self.policy)
         left = decisions.left_behind(_spans(copies, as_archived).items(), now)
         for start, end in Spans((first, last + 1) for first, last in left).spans:
             self.rolled_up(start, end, leaving=True)
+        same = compare_all(self.database, self.policy, live).deleted if left else range(len(live))
+        return {same_id(live.main.raw_id(i)) for i in same}
 
 
 def _spans(batch: Batch, policy: Policy) -> dict[bytes, tuple[int, int]]:

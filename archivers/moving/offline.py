@@ -332,25 +332,30 @@ class OfflineRun:
         its copy, but did not when they were rolled up last."""
         return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, force=force)
 
-    def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
-        """Takes changed buckets out of a commit. Those that are gone by now stay, and count."""
-        still_there, gone = list[int](), list[int]()
-        for held in self._archive.buckets_at(manifest, np.sort(leaving)):
-            live = still_live(self._work.source, held.batch)
-            still_there += held.positions[live].tolist()
-            self._roll_up_left(held.batch.take(live), manifest.archived_policy)
-            gone += np.delete(held.positions, live).tolist()
-        self._note_missed(manifest, gone)
-        if not still_there:
+    def _amend(self, manifest: Manifest, outdated: Sequence[int]) -> None:
+        """Takes changed buckets out of a commit. Those that are gone by now stay, and count; so do those that
+        change meanwhile, until the next run."""
+        leaving, staying = list[int](), list[int]()
+        for held in self._archive.buckets_at(manifest, np.sort(outdated)):
+            found = self._leaving(held.batch, manifest.archived_policy)
+            leaving += held.positions[found].tolist()
+            staying += np.delete(held.positions, found).tolist()
+        self._note_missed(manifest, staying)
+        if not leaving:
             return
-        successor = self._registry.amend(manifest, still_there, still_there)
+        successor = self._registry.amend(manifest, leaving, leaving)
         if successor is not None and manifest.commit in self._made:
             self._made.add(successor.commit)
 
-    def _roll_up_left(self, leaving: Batch, policy: Policy) -> None:
-        live = list(self._work.source.by_raw_ids(leaving.main.raw_ids)) if len(leaving) else []
-        if live:
-            self._work.roll_up_left(leaving, policy, Batch.concat(live))
+    def _leaving(self, copies: Batch, policy: Policy) -> list[int]:
+        """Returns which of these copies leave their commit. Where their buckets lie elsewhere by now, their
+        windows are rolled up before."""
+        there = copies.take(still_live(self._work.source, copies))
+        live = list(self._work.source.by_raw_ids(there.main.raw_ids)) if len(there) else []
+        if not live:
+            return []
+        found = self._work.roll_up_left(there, policy, Batch.concat(live))
+        return [i for i, raw_id in enumerate(copies.main.raw_ids) if same_id(raw_id) in found]
 
     @property
     def _waits(self) -> str | None:

@@ -243,6 +243,7 @@ class OnlineRun:
         return [i for i in late if piece.main.raw_id(i) not in self._stale]
 
     def _move(self, piece: Batch, held: set[bytes], spans: NDArray[np.int64]) -> None:
+        piece = self._without_changed(piece)
         if not len(piece):
             return
         name = self._name(piece)
@@ -263,8 +264,6 @@ class OnlineRun:
         newer = piece.take(stale)
         if stale:
             self._merging.make_collection()
-            older = Batch.concat(list(self._archived().by_ids(newer.main.ids)))
-            self._work.roll_up_left(older, self._work.policy, newer)
         receipt = {
             "kind": "online",
             "state": "copied",
@@ -290,6 +289,19 @@ class OnlineRun:
             transaction(self._work.database, self._work.guard, step)
         with phase("compare"):
             self._verify_copies(piece)
+
+    def _without_changed(self, piece: Batch) -> Batch:
+        """Returns these buckets, but for those with an old copy that change while the windows of that are
+        rolled up. The next run finds them again."""
+        stale = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in self._stale]
+        if not stale:
+            return piece
+        newer = piece.take(stale)
+        older = Batch.concat(list(self._archived().by_ids(newer.main.ids)))
+        found = self._work.roll_up_left(older, self._work.policy, newer)
+        changed = [i for i in stale if same_id(piece.main.raw_id(i)) not in found]
+        self._work.report.change(len(changed))
+        return piece.take(np.setdiff1d(np.arange(len(piece)), changed))
 
     def _back(self, there: Batch) -> Batch:
         """Returns those of these buckets, which the archive has as they are, that had gone from here: not

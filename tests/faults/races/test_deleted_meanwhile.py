@@ -92,6 +92,25 @@ def test_one_that_moved_after_it_was_copied_and_before_its_original_goes(
 
 @pytest.mark.proof
 @pytest.mark.parametrize("to", ARCHIVES)
+def test_one_that_moved_while_the_windows_of_its_copy_are_rolled_up(
+    scene: MakeScene, database: Db, to: str
+) -> None:
+    """Its copy counts in them for that moment, so that it can't make way for what was there before."""
+    it = scene(SLOTS + ROLLUP + 'late_data = "stream"\n' + ARCHIVES[to] + GRACE)
+    it.well()
+    away = it.when(GONE, BUCKETS) - timedelta(days=20)
+    database["it"].update_one({"_id": GONE}, {"$set": {"d": away}})
+    it.well("rollup")
+    meddle = deleted_before(it, "bucketwise.archivers.run.ArchiveRun.roll_up_left")
+    it.well(meddle=meddle, code=3)
+    for days in (2, 4):
+        it.well(now=NOW + timedelta(days=days))
+    assert it.truth.live() == []
+    check_archive_and_summaries(it)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("to", ARCHIVES)
 def test_one_that_is_written_anew_on_another_day_once_its_copy_counts(
     scene: MakeScene, database: Db, to: str
 ) -> None:
