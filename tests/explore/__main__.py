@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -12,7 +13,8 @@ from functools import partial
 from multiprocessing import get_context
 
 from tests.explore.actors import PROGRAMS
-from tests.explore.explorer import Failure, Scope, exhaustive, shortest
+from tests.explore.breadth import Search, exhaustive
+from tests.explore.explorer import Failure, Scope, shortest
 from tests.explore.put_back import FAULTS, put_back
 from tests.explore.schedules import random_schedule
 from tests.explore.world import HOUR, Frozen
@@ -26,13 +28,15 @@ def main() -> int:
     """Explores as the arguments say. Returns 1 where a promise is broken."""
     parser = argparse.ArgumentParser(prog="make explore", description=__doc__)
     parser.add_argument("--schedules", type=int, default=2000, help="how many random schedules (2000)")
-    parser.add_argument("--depth", type=int, help="events of each (100), or turns of --exhaustive (4)")
+    parser.add_argument("--depth", type=int, help="events of each (100), or turns of --exhaustive (6)")
     parser.add_argument("--seed", type=int, default=1, help="of the first schedule (1)")
     parser.add_argument("--put-back", choices=FAULTS, metavar="NAME", help="with this fault of the past")
     parser.add_argument("--list", action="store_true", help="the faults of the past")
     parser.add_argument("--exhaustive", action="store_true", help="all schedules, breadth-first")
     parser.add_argument("--with", dest="verbs", choices=(*PROGRAMS, ADOPT), nargs="*", default=[],
                         metavar="VERB", help="beside archive runs, with --exhaustive")  # fmt: skip
+    parser.add_argument("--size", type=int, default=28, help="bits of how many hashes --exhaustive has room "
+                        "for: states, steps and runs that follow (28: 2 GiB)")  # fmt: skip
     parser.add_argument("--record", action="store_true", help="keep what came of it")
     given = parser.parse_args()
     if given.list:
@@ -43,7 +47,7 @@ def main() -> int:
         parser.error("--record and --put-back exclude each other")
     with put_back(given.put_back) if given.put_back else nullcontext():
         if given.exhaustive:
-            return breadth_first(given.depth or 4, given.verbs, given.record)
+            return breadth_first(given.depth or 6, given.verbs, given.record, given.size)
         return at_random(given.schedules, given.depth or 100, given.seed, given.record)
 
 
@@ -79,16 +83,22 @@ def _explore(depth: int, seeds: range) -> tuple[list[Failure], set[int]]:
     return [it for it in found if it is not None], states
 
 
-def breadth_first(depth: int, verbs: list[str], record: bool) -> int:
+def breadth_first(depth: int, verbs: list[str], record: bool, size: int) -> int:
     """Explores all schedules of a writer, two runs, one crash and an hour that passes; with `adopt`, of a
     clone of the database as well."""
     kind = "shared" if ADOPT in verbs else "offline"
     scope = Scope(("archive", *verbs), (0,), (1,), holds=False, is_faulty=False, kind=kind, most=LIMITS)
     known = 0
     for grace in (0, HOUR):
-        states = 0
-        for level, states, failure in exhaustive(depth, scope, grace):
-            print(f"grace {grace // HOUR} h, depth {level}: {states} states", flush=True)
+        states, began = 0, time.monotonic()
+        search = Search(scope, grace, size=size)
+        for level, states, memory, failure in exhaustive(search, depth, os.cpu_count() or 1):
+            seconds = time.monotonic() - began
+            print(
+                f"grace {grace // HOUR} h, depth {level}: {states:,} states, {seconds:,.0f} s, "
+                f"{memory / 2**20:,.0f} MiB a process",
+                flush=True,
+            )
             if failure is not None:
                 tell(failure)
                 print(f"{known + states} states, 1 failed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from types import GeneratorType
 from typing import Any, NamedTuple, cast
 
@@ -10,6 +10,7 @@ from tests.explore.binding import adopting, bound
 from tests.explore.commits import Run
 from tests.explore.effects import Held, Maker, Steps, acquire, release
 from tests.explore.expiry import expire
+from tests.explore.memory import remembered
 from tests.explore.online import archive_online
 from tests.explore.others import compact, erase, merge_all, restore, unpin
 from tests.explore.recovery import recover
@@ -71,71 +72,98 @@ KINDS = {
 }
 
 
-class Actor:
-    """A program under way. It is told by the replies that it was given: whoever copies it, repeats these."""
+class Stage:
+    """A program at one of its steps: what it is about to do (`next`), or how it has ended (`end`). Each reply
+    takes it to another stage, and leaves this one as it is."""
 
-    def __init__(self, make: Callable[[], Steps], replies: tuple[Any, ...] = (), verb: str = "") -> None:
-        self._make = make
-        self.verb = verb
-        self.replies = replies
-        self._mark = hash(replies)
-        self._steps: Steps | None = None
-        self._next: Effect | None = None
+    __slots__ = ("_before", "_make", "_reply", "_steps", "end", "next")
+
+    def __init__(self, make: Callable[[], Steps], before: Stage | None = None, reply: Any = None) -> None:
+        self._make, self._before, self._reply = make, before, reply
+        self.next: Effect | None = None
         self.end: str | None = None
+        self._steps: Steps | None = make() if before is None else before._taken()
+        try:
+            self.next = self._steps.send(reply)
+        except StopIteration as done:
+            self.end = str(done.value)
+        except Lost:
+            self.end = "11: it has lost its lease"
+        except Failed as error:
+            self.end = f"1: {error}"
+        except Halt as error:
+            self.end = f"5: {error}"
+        except Exception as error:  # noqa: BLE001 - a schedule that comes to this is told like any other
+            self.end = f"a defect: {error!r}"
+
+    def told(self, reply: Any) -> Stage:
+        """Returns the stage that a reply leads to."""
+        return type(self)(self._make, self, reply)
+
+    @property
+    def memory(self) -> Hashable:
+        """Returns what is equal for stages from which a program does the same."""
+        return self.end or remembered((self.next, self._standing()))
+
+    @property
+    def is_first(self) -> bool:
+        """Returns whether it has done nothing yet."""
+        return self._before is None
 
     @property
     def place(self) -> tuple[tuple[str, int], ...]:
         """Returns where it stands: functions and lines, the outermost first; nothing once it has ended."""
-        found, steps = list[tuple[str, int]](), cast(Any, self._steps)
-        while self._next is not None and isinstance(steps, GeneratorType) and steps.gi_frame is not None:
+        found, steps = list[tuple[str, int]](), cast(Any, None if self.next is None else self._standing())
+        while isinstance(steps, GeneratorType) and steps.gi_frame is not None:
             found.append((steps.gi_code.co_name, steps.gi_frame.f_lineno))
             steps = steps.gi_yieldfrom
         return tuple(found)
 
+    def _standing(self) -> Steps:
+        """Returns the program as it stands here. Where it has gone on since, another one is told the same."""
+        if self._steps is None:
+            replies, stage = list[Any](), self
+            while stage._before is not None:
+                replies.append(stage._reply)
+                stage = stage._before
+            self._steps = self._make()
+            for reply in (None, *reversed(replies)):
+                self._steps.send(reply)
+        return self._steps
+
+    def _taken(self) -> Steps:
+        """Returns the program, which goes on from here."""
+        steps, self._steps = self._standing(), None
+        return steps
+
+
+class Actor:
+    """A program under way, its verb, and which of all it is that have started."""
+
+    def __init__(self, stage: Stage, verb: str = "", number: int = 0) -> None:
+        self.stage, self.verb, self.number = stage, verb, number
+
     @property
     def next(self) -> Effect | None:
         """Returns what it is about to do; None once it has ended."""
-        if self._steps is None and self.end is None:
-            self._steps = self._make()
-            self._send(None)
-            for reply in self.replies:
-                self._send(reply)
-        return self._next
+        return self.stage.next
+
+    @property
+    def end(self) -> str | None:
+        """Returns how it has ended."""
+        return self.stage.end
 
     def step(self, world: World, do: Callable[[World, Effect], Any] | None = None) -> Any:
         """Does it, or what stands in for it. Returns the reply."""
         effect = self.next
         assert effect is not None
         reply = effect.do(world) if do is None else do(world, effect)
-        self.replies = (*self.replies, reply)
-        self._mark = hash((self._mark, reply))
-        self._send(reply)
+        self.stage = self.stage.told(reply)
         return reply
-
-    def __hash__(self) -> int:
-        """Returns what is equal for actors that do the same from here on: those that were told the same."""
-        return self._mark
 
     def copy(self) -> Actor:
         """Returns a copy."""
-        other = Actor(self._make, self.replies, self.verb)
-        other._mark = self._mark
-        return other
-
-    def _send(self, reply: Any) -> None:
-        assert self._steps is not None
-        try:
-            self._next = self._steps.send(reply)
-        except StopIteration as done:
-            self._next, self.end = None, str(done.value)
-        except Lost:
-            self._next, self.end = None, "11: it has lost its lease"
-        except Failed as error:
-            self._next, self.end = None, f"1: {error}"
-        except Halt as error:
-            self._next, self.end = None, f"5: {error}"
-        except Exception as error:  # noqa: BLE001 - a schedule that comes to this is told like any other
-            self._next, self.end = None, f"a defect: {error!r}"
+        return Actor(self.stage, self.verb, self.number)
 
 
 def writes(world: World) -> Iterator[tuple[Any, ...]]:

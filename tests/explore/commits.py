@@ -134,9 +134,11 @@ def registering(before: Frozen, manifest: Manifest, live: Iterable[bool]) -> Wri
 def register(run: Run, manifest: Manifest, live: Iterable[bool]) -> Steps:
     """Registers a commit."""
     flags = tuple(live)
-    yield from transaction(
-        run.lease, f"register {manifest.commit}", lambda db: (registering(db, manifest, flags), None)
-    )
+
+    def body(before: Frozen) -> tuple[Writes, None]:
+        return registering(before, manifest, flags), None
+
+    yield from transaction(run.lease, f"register {manifest.commit}", body, is_blind=True)
 
 
 def rewrite(run: Run, manifest: Manifest, leaving: Collection[int], kept: Collection[int]) -> Steps:
@@ -191,7 +193,7 @@ def exchange(run: Run, replaced: Staying, successor: Manifest | None, *, stays: 
         return writes, None
 
     names = ", ".join(it.commit for it, _ in replaced)
-    yield from transaction(run.lease, f"replace {names}", body)
+    yield from transaction(run.lease, f"replace {names}", body, is_blind=True)
 
 
 def drop(name: str) -> Steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from bucketwise.jobs.core.lease import acquisition
@@ -41,7 +41,7 @@ def read(*kinds: str) -> Effect:
     def do(world: World) -> Frozen:
         return Frozen({key: value for key, value in world.db.items() if key[0] in kinds})
 
-    return Effect(f"reads {', '.join(kinds)}", do)
+    return Effect(f"reads {', '.join(kinds)}", do, is_blind="doc" not in kinds)
 
 
 def write(name: str, changes: Mapping[Any, Any]) -> Effect:
@@ -52,29 +52,60 @@ def write(name: str, changes: Mapping[Any, Any]) -> Effect:
 Body = Callable[[Frozen], tuple[Mapping[Any, Any], Any]]
 
 
-def transaction(lease: Held, name: str, body: Body, *, is_erasure: bool = False) -> Steps:
+class Begun(NamedTuple):
+    """A transaction that has read what it needs: what it writes over, what it writes, and its result. Its
+    snapshot is of one instant, so that all of this is known when it begins."""
+
+    before: Frozen
+    writes: Frozen
+    result: Any
+
+
+def transaction(
+    lease: Held, name: str, body: Body, *, is_erasure: bool = False, is_blind: bool = False
+) -> Steps:
     """Runs a transaction, which fails once another one has the lease. Returns what `body` returns, beside its
-    writes."""
+    writes. `is_blind`: it reads no documents."""
+
+    def begin(world: World) -> Begun | Exception:
+        try:
+            ours = guard(lease, world.db)
+            writes, result = body(world.db)
+            guarded = Frozen({**ours, **writes})
+        except (Lost, Failed, Halt) as error:
+            return error
+        return Begun(Frozen({key: world.db.get(key) for key in guarded}), guarded, result)
+
     for _ in range(3):
-        before: Frozen = yield Effect(f"begins to {name}", lambda world: world.db)
-        writes, result = body(before)
-        guarded = {**guard(lease, before), **writes}
-
-        def commit(world: World, before: Frozen = before, writes: Mapping[Any, Any] = guarded) -> bool:
-            return world.commit(before, writes, is_erasure=is_erasure)
-
-        if (yield Effect(f"commits: {name}", commit)):
-            return result
+        begun: Begun | Exception = yield Effect(f"begins to {name}", begin, lease=lease, is_blind=is_blind)
+        if isinstance(begun, Exception):
+            raise begun
+        if (yield commit(lease, name, begun, is_erasure=is_erasure)):
+            return begun.result
     raise Failed("write conflicts")
+
+
+def commit(lease: Held, name: str, begun: Begun, *, is_erasure: bool) -> Effect:
+    """Commits a transaction. The reply is False where it conflicts with another one's write."""
+
+    def do(world: World) -> bool:
+        return world.commit(begun.before, begun.writes, is_erasure=is_erasure)
+
+    return Effect(f"commits: {name}", do, lease=lease)
 
 
 def guard(lease: Held, before: Frozen) -> Mapping[Any, Any]:
     """Returns the write to the lease by which a transaction conflicts with whoever acquires it. Raises Lost
-    where somebody has."""
-    found = before["lease", 0]
-    if (found["holder"], found["fence"]) != (lease.holder, lease.fence):
+    where somebody has. The lease stays as it is: no other transaction is under way while one has it."""
+    if not has(before, lease):
         raise Lost
-    return {("lease", 0): found.but({"guards": found.get("guards", 0) + 1})}
+    return {("lease", 0): before["lease", 0]}
+
+
+def has(db: Frozen, lease: Held) -> bool:
+    """Returns whether nobody has acquired the lease since."""
+    found = db["lease", 0]
+    return (found["holder"], found["fence"]) == (lease.holder, lease.fence)
 
 
 # The lease
@@ -84,7 +115,7 @@ def acquire(holder: str) -> Effect:
     """Acquires the lease, by the very pipeline that runs send to MongoDB. The reply is `Held`, or None."""
 
     def do(world: World) -> Held | None:
-        found = pipeline(_acquisition(holder), world.db.get(("lease", 0), Frozen()), world.now)
+        found = _acquired(holder, world.db.get(("lease", 0), Frozen()), world.now)
         world.write({("lease", 0): found})
         if found["holder"] != holder:
             return None
@@ -92,6 +123,11 @@ def acquire(holder: str) -> Effect:
         return Held(holder, found["fence"], is_clean)
 
     return Effect("acquires the lease", do)
+
+
+@lru_cache(10_000)
+def _acquired(holder: str, lease: Frozen, now: int) -> Frozen:
+    return pipeline(_acquisition(holder), lease, now)
 
 
 @cache
@@ -104,13 +140,12 @@ def check(lease: Held) -> Effect:
     the reply is False."""
 
     def do(world: World) -> bool:
-        found = world.db["lease", 0]
-        if (found["holder"], found["fence"]) != (lease.holder, lease.fence):
+        if not has(world.db, lease):
             return False
-        world.write({("lease", 0): found.but({"expires_at": world.now + TTL})})
+        world.write({("lease", 0): world.db["lease", 0].but({"expires_at": world.now + TTL})})
         return True
 
-    return Effect("checks its lease", do)
+    return Effect("checks its lease", do, lease=lease, is_blind=True)
 
 
 def checked(lease: Held) -> Steps:
@@ -123,12 +158,11 @@ def release(lease: Held) -> Effect:
     """Releases the lease; nothing was left unfinished."""
 
     def do(world: World) -> None:
-        found = world.db["lease", 0]
-        if (found["holder"], found["fence"]) == (lease.holder, lease.fence):
+        if has(world.db, lease):
             free = {"holder": None, "expires_at": world.now, "clean": True}
-            world.write({("lease", 0): Frozen({**found, **free})})
+            world.write({("lease", 0): Frozen({**world.db["lease", 0], **free})})
 
-    return Effect("releases the lease", do)
+    return Effect("releases the lease", do, lease=lease)
 
 
 def pipeline(stages: Iterable[Mapping[str, Any]], document: Frozen, now: int) -> Frozen:
@@ -180,12 +214,16 @@ def put(kind: str, name: Any, value: Any) -> Effect:
 
 def get(kind: str, name: Any) -> Effect:
     """Reads an object; None where it is not there."""
-    return Effect(f"reads the {kind} of {name}", lambda world: world.store.get((kind, name)))
+    return Effect(f"reads the {kind} of {name}", lambda world: world.store.get((kind, name)), is_blind=True)
 
 
 def listing(kind: str) -> Effect:
     """Lists objects of a kind. The reply is a `Frozen` of their values, by name."""
-    return Effect(f"lists each {kind}", lambda world: Frozen(world.store.of(kind)), lists=True)
+
+    def do(world: World) -> Frozen:
+        return Frozen(world.store.of(kind))
+
+    return Effect(f"lists each {kind}", do, lists=True, is_blind=True)
 
 
 def delete(kind: str, *names: Any) -> Effect:

@@ -6,13 +6,13 @@ and shortened by leaving events out: those that can't happen any more are passed
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from tests.explore.actors import KINDS, PROGRAMS, Actor, Kind, write, writes
+from tests.explore.actors import KINDS, PROGRAMS, Actor, Kind, Stage, write, writes
 from tests.explore.expiry import not_ended
 from tests.explore.others import hold, holds
 from tests.explore.promises import broken_at_rest, broken_now
@@ -60,7 +60,8 @@ class State:
             self.world.write({("online", 0): True})
 
     @property
-    def _kind(self) -> Kind:
+    def kind(self) -> Kind:
+        """Returns the kind of the archive."""
         return KINDS[self.scope.kind]
 
     def copy(self) -> State:
@@ -71,7 +72,7 @@ class State:
 
     def key(self) -> tuple[Any, ...]:
         """Returns what is equal for states from which the same may follow."""
-        actors = tuple(sorted((name, hash(it)) for name, it in self.actors.items()))
+        actors = frozenset(hash(it.stage.memory) for it in self.actors.values())
         return self.world.key(), self.clone and self.clone.key(), actors, self.happened
 
     @property
@@ -81,7 +82,8 @@ class State:
         if self.clone is not None:
             yield self.clone
 
-    def _at(self, slot: str) -> World:
+    def at(self, slot: str) -> World:
+        """Returns the database in which an actor works."""
         if slot in SLOTS:
             return self.world
         assert self.clone is not None
@@ -89,26 +91,29 @@ class State:
 
     @property
     def _may_clone(self) -> bool:
-        return (
-            self.scope.kind == "shared" and self.clone is None and not self.actors and not self.world.flying
-        )
+        return self.scope.kind == "shared" and self.clone is None and not self.world.flying
 
     def _may_start(self, slot: str, verb: str) -> bool:
-        """Returns whether a program may begin: who adopts has stopped all runs of the other database."""
+        """Returns whether a program may begin. Who adopts has stopped all runs of the other database; and
+        one that was at work when the clone was made ends before anything begins there."""
         if self.clone is None:
             return slot in SLOTS
+        if slot in CLONE_SLOTS and any(it.number <= self.world.cloned_after for it in self.actors.values()):
+            return False
         others = [it for name, it in self.actors.items() if (name in SLOTS) != (slot in SLOTS)]
         is_alone = not others and not self.world.flying
         return is_alone if verb == "adopt" else all(it.verb != "adopt" for it in others)
 
     def broken(self) -> str | None:
         """Returns what is wrong with the databases after a step; None where nothing is."""
+        if self.clone is None:
+            return next(broken_now(self.world), None)
         found = (wrong for world in self.worlds for wrong in broken_now(world))
         return next(chain(found, self._lost_between()), None)
 
     def _lost_between(self) -> Iterator[str]:
         """Yields what one database has archived after they parted, and nobody has."""
-        for world in self.worlds if self.clone is not None else ():
+        for world in self.worlds:
             files = (docs for (kind, _), docs in world.store.items() if kind in ("file", "kept"))
             there = {(it.id, it.born) for docs in files for it in docs}
             for doc in world.gone:
@@ -117,10 +122,14 @@ class State:
 
     def events(self) -> Iterator[Event]:
         """Yields what may happen next."""
-        most = self.scope.most
         for event in self._all_events():
-            if event[0] not in most or self.happened.get(event[0], 0) < most[event[0]]:
+            if self.may_happen(event[0]):
                 yield event
+
+    def may_happen(self, kind: str) -> bool:
+        """Returns whether events of a kind have not happened as often as they may."""
+        most = self.scope.most
+        return kind not in most or self.happened.get(kind, 0) < most[kind]
 
     def _all_events(self) -> Iterator[Event]:
         scope = self.scope
@@ -137,13 +146,15 @@ class State:
                         yield "lose", slot
                 elif actor.next is not None and actor.next.lists and scope.is_faulty:
                     yield "stale", slot
-        yield from (("write", *it) for it in writes(self.world))
+        if self.may_happen("write"):
+            yield from (("write", *it) for it in writes(self.world))
         if scope.holds:
             yield from (("hold", *it) for it in holds(self.world))
         yield from (("arrive", i) for i in range(len(self.world.flying)))
-        yield from (("tick", hours) for hours in self._kind.hours)
+        yield from (("tick", hours) for hours in self.kind.hours)
         if self.clone is not None:
-            yield from (("elsewhere", *it) for it in writes(self.clone))
+            if self.may_happen("elsewhere"):
+                yield from (("elsewhere", *it) for it in writes(self.clone))
         elif self._may_clone:
             yield from (("clone", it) for it in (False, True))
 
@@ -164,12 +175,12 @@ class State:
     def _start(self, slot: str, verb: str, skew: int) -> str | None:
         if slot in self.actors or not self._may_start(slot, verb):
             return None
-        world = self._at(slot)
+        world = self.at(slot)
         now = world.now + skew
         world.started += 1
-        self._share(world)
-        holder = f"{slot}{world.started}"
-        self.actors[slot] = Actor(partial(self._kind.programs[verb], holder, now, self.grace), verb=verb)
+        self.share(world)
+        make = partial(self.kind.programs[verb], holder_of(slot, world), now, self.grace)
+        self.actors[slot] = Actor(Stage(make), verb, world.started)
         clock = f", by a clock that is an hour {'ahead' if skew > 0 else 'behind'}" if skew else ""
         return f"{slot} starts to {verb}{clock}"
 
@@ -183,8 +194,8 @@ class State:
             if lines and not length and actor.next.may_fail:
                 break
             name = actor.next.name
-            reply = actor.step(self._at(slot))
-            self._share(self._at(slot))
+            reply = actor.step(self.at(slot))
+            self.share(self.at(slot))
             is_short = isinstance(reply, bool | str) or len(str(reply)) <= 60
             answer = "" if reply in (None, True) or not is_short else f": {reply}"
             lines.append(f"{slot} {name}{answer}{self._end(slot)}")
@@ -202,7 +213,7 @@ class State:
         if actor is None or actor.next is None or actor.next.put is None:
             return None
         self.world.flying += (actor.next.put,)
-        self._share(self.world)
+        self.share(self.world)
         del self.actors[slot]
         return f"{slot} {actor.next.name}, which is still on its way, and is killed"
 
@@ -211,7 +222,7 @@ class State:
         if actor is None or actor.next is None or actor.next.put is None:
             return None
         name = actor.next.name
-        actor.step(self._at(slot), lambda _world, _effect: None)
+        actor.step(self.at(slot), lambda _world, _effect: None)
         return f"{slot} {name}, which is acknowledged, and lost{self._end(slot)}"
 
     def _stale(self, slot: str) -> str | None:
@@ -219,7 +230,7 @@ class State:
         if actor is None or actor.next is None or not actor.next.lists:
             return None
         name = actor.next.name
-        actor.step(self._at(slot), _as_before)
+        actor.step(self.at(slot), _as_before)
         return f"{slot} {name}, as of before the last change of the store{self._end(slot)}"
 
     def _end(self, slot: str) -> str:
@@ -235,24 +246,24 @@ class State:
         key, value = self.world.flying[place]
         self.world.flying = self.world.flying[:place] + self.world.flying[place + 1 :]
         self.world.put(key, value)
-        self._share(self.world)
+        self.share(self.world)
         return f"the {key[0]} of {key[1]} arrives"
 
     def _write(self, verb: str, identity: int, *day: int) -> str | None:
         if (verb, identity, *day) not in writes(self.world):
             return None
         line = f"a writer: {verb} {identity}: {write(self.world, verb, identity, *day)}"
-        self._share(self.world)
+        self.share(self.world)
         return line
 
     def _hold(self, verb: str, day: int) -> str | None:
         return hold(self.world, verb, day) if (verb, day) in holds(self.world) else None
 
     def _tick(self, hours: int) -> str | None:
-        if hours not in self._kind.hours:
+        if hours not in self.kind.hours:
             return None
         self.world.now += hours * HOUR
-        self._share(self.world)
+        self.share(self.world)
         return f"{hours} h pass"
 
     def _clone(self, is_told_apart: bool) -> str | None:
@@ -265,10 +276,10 @@ class State:
         if self.clone is None or (verb, identity, *day) not in writes(self.clone):
             return None
         line = f"a writer, in the clone: {verb} {identity}: {write(self.clone, verb, identity, *day)}"
-        self._share(self.clone)
+        self.share(self.clone)
         return line
 
-    def _share(self, at: World) -> None:
+    def share(self, at: World) -> None:
         """Has the other database see what was done at one."""
         for other in self.worlds:
             if other is not at:
@@ -276,17 +287,18 @@ class State:
                 if at.took_over:
                     at.take_over(other)
 
-    def finish(self) -> Iterator[str]:
+    def finish(self, is_new: Callable[[int], bool] = lambda _: True) -> Iterator[str]:
         """Has all writes arrive and all actors die. Clean runs follow, the last of which has nothing to do.
-        Yields their lines; the last one says what is wrong, if anything is."""
+        Yields their lines; the last one says what is wrong, if anything is. `is_new`: whether they have not
+        gone on well already from where they are, given its hash."""
         while self.world.flying:
             yield self._arrive(0) or ""
         for slot in list(self.actors):
             yield self._kill(slot) or ""
-        kind = self._kind
+        kind = self.kind
         self.world.now += 2 * (kind.hours[-1] - 1) * HOUR
         if self.clone is None:
-            yield from self._come_to_rest(self.world)
+            yield from self._come_to_rest(self.world, is_new)
         else:
             yield from self._settle_both(self.world, self.clone)
 
@@ -309,7 +321,7 @@ class State:
         if world.owner is None:
             return
         before = world.docs, world.store
-        end = yield from self._clean(world, self._kind.clean)
+        end = yield from self._clean(world, self.kind.clean)
         if not end.startswith(("0", "5")):
             yield f"a clean run where another database owns the archive ends with {end}"
         if (world.docs, world.store) != before:
@@ -318,31 +330,38 @@ class State:
     def _clean(self, world: World, verb: str) -> Generator[str, None, str]:
         """Has a run come to its end. Yields its lines. Returns how it ends."""
         world.now += 3 * HOUR
-        self._share(world)
+        self.share(world)
         name = f"{'C ' if world.name == 'clone' else ''}clean {world.now // HOUR}"
-        actor = Actor(partial(self._kind.programs[verb], name, world.now, self.grace))
+        actor = Actor(Stage(partial(self.kind.programs[verb], name, world.now, self.grace)))
         while actor.next is not None:
             yield f"a clean run ({name}) {actor.next.name}"
             actor.step(world)
-            self._share(world)
+            self.share(world)
             if wrong := self.broken():
                 yield wrong
                 break
         return actor.end or "what is wrong"
 
-    def _come_to_rest(self, world: World) -> Iterator[str]:
-        before, kind = None, self._kind
-        for _ in range(kind.cleans):
-            before = _lasting(world)
+    def _come_to_rest(self, world: World, is_new: Callable[[int], bool] = lambda _: True) -> Iterator[str]:
+        before, kind = None, self.kind
+        for number in range(kind.cleans):
+            if not is_new(hash((number, world.key()))):
+                return
+            before = lasting_of(world)
             end = yield from self._clean(world, kind.clean)
             if end != "0":
                 yield f"a clean run ends with {end}"
                 return
-        if before != _lasting(world):
+        if before != lasting_of(world):
             yield "the last clean run changes something"
         yield from broken_at_rest(world)
         if kind.clean == "run":
             yield from not_ended(world)
+
+
+def holder_of(slot: str, world: World) -> str:
+    """Returns the name of the program that has just started, which tells whether it works in the clone."""
+    return f"{'C' if slot in CLONE_SLOTS else 'R'}{world.started}"
 
 
 def is_given_up(end: str) -> bool:
@@ -358,9 +377,10 @@ def _as_before(world: World, effect: Effect) -> Any:
     return reply
 
 
-def _lasting(world: World) -> tuple[Any, ...]:
+def lasting_of(world: World) -> tuple[Frozen, Frozen]:
+    """Returns what runs have left but for what is new with each: its lease, and its fence."""
     own = ("lease", "fence")
-    return {key: value for key, value in world.db.items() if key[0] not in own}, world.store
+    return Frozen({key: value for key, value in world.db.items() if key[0] not in own}), world.store
 
 
 #: How what is wrong begins.
@@ -414,44 +434,3 @@ def shortest(failure: Failure) -> Failure:
         if size > 1 or failure is before:
             size //= 2
     return failure
-
-
-def exhaustive(depth: int, scope: Scope, grace: int = 0) -> Iterator[tuple[int, int, Failure | None]]:
-    """Explores all schedules breadth-first, each state once. A level is one turn: an event, or as many steps
-    of one actor as one likes. From each state in which no actor is at work, clean runs follow as well. Yields
-    each level, how many states are known, and what fails."""
-    seen, waiting = {hash(State(grace, scope).key())}, [(State(grace, scope), list[Event]())]
-    for level in range(1, depth + 1):
-        further: list[tuple[State, list[Event]]] = []
-        for state, events in waiting:
-            for event in list(state.events()):
-                for other, turn in _turns(state, event):
-                    if (key := hash(other.key())) in seen:
-                        continue
-                    seen.add(key)
-                    if other.broken() or _ends_badly(other):
-                        yield level, len(seen), repeat([*events, turn], grace, scope.kind)
-                        return
-                    further.append((other, [*events, turn]))
-        waiting = further
-        yield level, len(seen), None
-
-
-def _ends_badly(state: State) -> bool:
-    return not state.actors and any(line.startswith(WRONG) for line in state.copy().finish())
-
-
-def _turns(state: State, event: Event) -> Iterator[tuple[State, Event]]:
-    """Yields the states after an event; where an actor takes steps, after each of them."""
-    other = state.copy()
-    if other.happen(event) is None:
-        return
-    yield other, event
-    kind, *rest = event
-    if kind != "step":
-        return
-    slot, length = rest
-    while slot in other.actors:
-        other, length = other.copy(), length + 1
-        other.happen(("step", slot, 1))
-        yield other, ("step", slot, length)

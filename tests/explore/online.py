@@ -156,6 +156,9 @@ def copy(run: Run, new: list[Doc], due: list[Doc]) -> Steps:
     left = decisions.left_behind(_days(older).items(), _days(new))
     if left:
         yield from runs.roll_up(run, {first for first, _ in left}, force=True)
+        live = (yield read("doc")).of("doc")
+        stale = {it.id for it in older}
+        new = [it for it in new if it.id not in stale or live.get(it.id) == it]
 
     def body(before: Frozen) -> tuple[Writes, None]:
         writes: Writes = {}

@@ -109,11 +109,13 @@ class Paths:
 
         def learning(actor: Actor, *given: Any) -> Any:
             assert actor.next is not None
-            here, said = actor.place, word(actor.next, actor.place)
+            here = actor.stage.place
+            said = word(actor.next, here)
             reply = step(actor, *given)
-            if len(here) == 1 and len(actor.place) > 1:
-                self.starts[actor.place[1][0]].add(actor.place)
-            self._moves[here].add((said, actor.place))
+            there = actor.stage.place
+            if len(here) == 1 and len(there) > 1:
+                self.starts[there[1][0]].add(there)
+            self._moves[here].add((said, there))
             return reply
 
         with patch.object(Actor, "step", learning):

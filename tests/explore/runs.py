@@ -5,7 +5,7 @@ What it decides, it decides by `archivers/decisions.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from bucketwise.archivers import decisions
@@ -65,7 +65,7 @@ def roll_up(run: Run, days: Collection[int], *, force: bool = False) -> Steps:
     if due:
         writes: Writes = {("summary", day): summary for day, summary in due.items()}
         writes |= {("left", day): None for day in due}
-        yield from transaction(run.lease, "write summaries", lambda _: (writes, None))
+        yield from transaction(run.lease, "write summaries", lambda _: (writes, None), is_blind=True)
     return True
 
 
@@ -167,15 +167,24 @@ def note_gone(run: Run, name: str, gone: Collection[int]) -> Steps:
 
 
 def amend(run: Run, manifest: Manifest, docs: Sequence[Doc], leaving: Sequence[int]) -> Steps:
-    """Takes changed buckets out of a commit. Those that are gone by now stay, and count."""
+    """Takes changed buckets out of a commit. Those that are gone by now stay, and count; those that change
+    while the windows are rolled up that they have left stay for the next run."""
     live = (yield read("doc")).of("doc")
     there = [i for i in leaving if docs[i].id in live]
-    run.deleted_by_others |= {docs[i].id for i in leaving if docs[i].id not in live}
+    left = decisions.left_behind(_days(docs[i] for i in there).items(), _days(live.values()))
+    if left:
+        yield from roll_up(run, {day for day, _ in left}, force=True)
+        there = yield from as_they_were(docs, there, live)
+    run.deleted_by_others |= {docs[i].id for i in leaving if i not in there}
     if there:
-        left = decisions.left_behind(_days(docs[i] for i in there).items(), _days(live.values()))
-        if left:
-            yield from roll_up(run, {day for day, _ in left}, force=True)
         yield from rewrite(run, manifest, there, there)
+
+
+def as_they_were(docs: Sequence[Doc], some: Sequence[int], live: Mapping[int, Doc]) -> Steps:
+    """Returns those of these places whose buckets are live as they were before a roll-up: the copy of one
+    that somebody has deleted meanwhile may have counted in it."""
+    now = (yield read("doc")).of("doc")
+    return [i for i in some if now.get(docs[i].id) == live[docs[i].id]]
 
 
 def _days(docs: Iterable[Doc]) -> dict[int, tuple[int, int]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.explore.__main__ import LIMITS, explored
-from tests.explore.explorer import Scope, exhaustive, shortest
+from tests.explore.breadth import Search, exhaustive
+from tests.explore.explorer import Scope, shortest
 from tests.explore.put_back import FAULTS, put_back
 from tests.explore.schedules import random_schedule
 
@@ -26,9 +27,10 @@ def test_a_fault_of_the_past_is_found(name: str) -> None:
 
 
 def test_no_schedule_of_few_turns_breaks_one() -> None:
-    levels = list(exhaustive(3, Scope(("archive",), (0,), (1,), holds=False, is_faulty=False, most=LIMITS)))
-    assert [failure for *_, failure in levels] == [None] * 3
-    assert levels[-1][1] > 500
+    scope = Scope(("archive",), (0,), (1,), holds=False, is_faulty=False, most=LIMITS)
+    levels = list(exhaustive(Search(scope), 3))
+    assert [it.failure for it in levels] == [None] * 3
+    assert levels[-1].states > 400
 
 
 @pytest.mark.proof

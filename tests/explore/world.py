@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from bucketwise.archivers import decisions
@@ -112,10 +113,11 @@ class Frozen(dict[Any, Any]):
         return changed
 
     def of(self, kind: str) -> dict[Any, Any]:
-        """Returns what is under keys of a kind, by the rest of the key."""
+        """Returns what is under keys of a kind, by the rest of the key, and in its order: equal mappings are
+        told alike."""
         if self._kinds is None:
             self._kinds = defaultdict(dict)
-            for (name, rest), value in self.items():
+            for (name, rest), value in sorted(self.items(), key=itemgetter(0)):
                 self._kinds[name][rest] = value
         return self._kinds.get(kind, {})
 
@@ -127,6 +129,8 @@ class Effect(NamedTuple):
     do: Callable[[World], Any]
     put: tuple[Any, Any] | None = None  # a write to the store, which may arrive late, or be lost
     lists: bool = False  # it lists the store, which may tell what was there before its last change
+    lease: Any = None  # without which it does nothing
+    is_blind: bool = False  # it sees nothing that writers change
 
     @property
     def may_fail(self) -> bool:
@@ -138,16 +142,19 @@ Program = Generator[Effect, Any, Any]
 
 
 #: What two databases have in common that have one archive.
-SHARED = ("store", "before", "now", "flying", "started", "written", "owner", "forked", "cloned_at")
+SHARED = (
+    *("store", "before", "now", "flying", "started", "written"),
+    *("owner", "forked", "cloned_at", "cloned_after"),
+)
 
 
 class World:
     """The state of everything but the actors."""
 
     __slots__ = (
-        "archived", "before", "broken", "changes", "cloned_at", "db", "deployment", "dirty", "erased",
-        "erasing", "expired", "flying", "forked", "gone", "name", "now", "owner", "owner_before", "returned",
-        "rolled", "sound", "started", "store", "took_over", "written",
+        "archived", "before", "broken", "changes", "cloned_after", "cloned_at", "db", "deployment", "dirty",
+        "erased", "erasing", "expired", "flying", "forked", "gone", "name", "now", "owner", "owner_before",
+        "returned", "rolled", "sound", "started", "store", "took_over", "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -168,6 +175,7 @@ class World:
         self.owner_before: str | None = None  # before an adoption that is under way
         self.took_over = False  # an adoption has just ended
         self.cloned_at = 0  # how many readings there were then
+        self.cloned_after = 0  # how many actors had started by then
         self.forked: frozenset[tuple[int, int]] = frozenset()  # buckets that changed in one of two databases
         self.written = 0  # readings so far
         self.gone: frozenset[Doc] = frozenset()  # what a run has deleted
@@ -277,6 +285,7 @@ class World:
         other = self.copy()
         other.name, self.owner, other.owner = "clone", None, None
         self.cloned_at = other.cloned_at = self.written
+        self.cloned_after = other.cloned_after = self.started
         if is_told_apart:
             other.deployment = Deployment("it", collections=Frozen({RECEIPTS: "restored"}))
         return other
