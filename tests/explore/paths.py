@@ -177,6 +177,12 @@ _KEPT = (
     *(("tick", 1), ("start", "A", "run", 0), ("step", "A", 1000)) * 2,
     ("tick", 1),
 )
+#: Two commits of a day were merged into one, and lie beside it until their delay is over.
+_MERGED = (
+    *(("write", "insert", 1, 0), ("start", "A", "archive", 0), ("step", "A", 1000)),
+    *(("write", "insert", 2, 0), ("start", "A", "archive", 0), ("step", "A", 1000)),
+    *(("start", "A", "compact", 0), ("step", "A", 1000)),
+)
 _LENGTHS = (0, 4, 1000)
 
 
@@ -194,6 +200,8 @@ def _explored() -> Paths:
         paths.explore(Scope(("archive", *others), (0,), _LENGTHS), range(150))
     paths.explore(Scope(("archive", "run", "restore", "erase"), (0,), _LENGTHS, kind="ending"), range(300))
     paths.explore_crashes(_KEPT, "run")
+    for before in (_FULL, _CHANGED, _MERGED):
+        paths.explore_crashes(before, "erase", 0)
     for verb in ("archive", "run"):
         paths.explore_crashes(_CHANGED, verb)
         paths.explore_crashes(_FULL[:2], verb, 0)

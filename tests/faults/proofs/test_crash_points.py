@@ -47,8 +47,6 @@ SAMPLE = [
 ]
 HOOKS = "tests.faults.crashes.points"
 _KILLED = -9
-#: Of runs that follow an erasure: the model has none that goes on from a note of what is due.
-_BEYOND = {"erased"}
 Make = Callable[[Job], Scene]
 
 
@@ -236,7 +234,7 @@ def test_killed(
     if case.seed % 2:
         given = {**job.watched(scene, "again"), "number": chance.randint(1, met[case.job].total())}
         assert scene.run("run", meddle=(HOOKS, given)).code in (_KILLED, 0, 3, 5 * job.halts)
-        if is_modelled(job, "run") and case.job not in _BEYOND:
+        if is_modelled(job, "run"):
             follow("run", scene.folder / "again")
         settle()
     elif "slots" in job.text and job.store == "file" and "grace" not in job.text and ENDING not in job.text:
@@ -245,7 +243,7 @@ def test_killed(
         scene.well(*job.recover)
     job.recovered(scene)
     runs = scene.finish(meddle=(HOOKS, job.watched(scene, "clean")))
-    if is_modelled(job, "run") and case.job not in _BEYOND:
+    if is_modelled(job, "run"):
         follow("run", scene.folder / "clean")
     job.finished(scene)
     now = NOW
