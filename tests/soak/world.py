@@ -175,7 +175,8 @@ class World:
         self.well("audit")
 
     def drill(self) -> None:
-        self.well("drill", "--seed", str(self.chance.randrange(1000)), codes=(0,))
+        self.settle()  # what came late is not in the summaries before
+        self.well("drill", "--seed", str(self.chance.randrange(1000)))
 
     def repeated(self, verb: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> Ran:
         """Twice in three times something fails; then it is called again."""
