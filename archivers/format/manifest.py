@@ -435,15 +435,16 @@ First = tuple[int, int]
 
 def origin_at(manifest: Manifest, position: int) -> First:
     """Returns where the bucket at a position of a commit was archived first."""
-    return next(first for first, _, end in _origin_spans(manifest) if position < end)
+    return next(first for first, _, end in origin_spans(manifest) if position < end)
 
 
 def origins_in(manifest: Manifest, start: int, end: int) -> set[First]:
     """Returns where the buckets at the positions [start, end) of a commit were archived first."""
-    return {first for first, low, high in _origin_spans(manifest) if low < end and high > start}
+    return {first for first, low, high in origin_spans(manifest) if low < end and high > start}
 
 
-def _origin_spans(manifest: Manifest) -> Iterator[tuple[First, int, int]]:
+def origin_spans(manifest: Manifest) -> Iterator[tuple[First, int, int]]:
+    """Yields where buckets of a commit were archived first, and their positions: the first, and the end."""
     edges = itertools.accumulate((it.buckets for it in manifest.all_origins), initial=0)
     for origin, (start, end) in zip(manifest.all_origins, itertools.pairwise(edges), strict=True):
         yield (origin.sequence, origin.fence), start, end

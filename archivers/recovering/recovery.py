@@ -18,7 +18,15 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers import decisions
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Checkpoint, CheckpointRecord
-from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest, encoded
+from bucketwise.archivers.format.manifest import (
+    DamagedError,
+    First,
+    LastReceipt,
+    Link,
+    Manifest,
+    encoded,
+    origin_spans,
+)
 from bucketwise.archivers.format.names import Commit, checkpoint_key, checkpoints_prefix, commits
 from bucketwise.archivers.records.deletions import are_known, last_receipt, latest
 from bucketwise.archivers.records.heads import (
@@ -195,8 +203,8 @@ class ForgottenMerges:
         return {it.manifest.commit for it in merged if it.is_registered}
 
     def _roots(self, manifest: Manifest) -> list[_MergedCommit]:
-        """Returns the commits that were merged into one, in the order of its buckets; none where it was no
-        merge."""
+        """Returns the commits that one was made of, less the buckets that had changed; none where that is not
+        known."""
         known = self._registry.receipts.registered(manifest.replaces)
         found: list[_MergedCommit] = []
         for name in manifest.replaces:
@@ -206,25 +214,36 @@ class ForgottenMerges:
             is_known = name in known and known[name].seal == dropped.sha256
             deeper = [] if is_known else self._roots(dropped)
             found += deeper or [_MergedCommit(dropped, is_known)]
-        return found if sum(it.manifest.buckets for it in found) == manifest.buckets else []
+        counts = [(first, end - start) for it in found for first, start, end in origin_spans(it.manifest)]
+        known_counts = dict(counts)
+        is_made_of_them = len(known_counts) == len(counts) and all(
+            end - start <= known_counts.get(first, 0) for first, start, end in origin_spans(manifest)
+        )
+        return found if is_made_of_them else []
 
     def _adopt(self, manifest: Manifest, roots: Sequence[_MergedCommit]) -> None:
         self._work.check()
-        live, at = [], 0
+        known: dict[First, NDArray[np.bool_]] = {}
         for root in roots:
-            end = at + root.manifest.buckets
-            live.append(self._live(manifest, root, at, end))
-            at = end
+            if root.is_registered:
+                flags = self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
+                known |= {first: flags[start:end] for first, start, end in origin_spans(root.manifest)}
+        live = [
+            self._live(manifest, known.get(first), start, end) for first, start, end in origin_spans(manifest)
+        ]
         replaced = [it.manifest.commit for it in roots if it.is_registered]
         self._registry.register(manifest, np.concatenate(live), is_new=True, replaced=replaced)
         for root in roots:
             if root.is_registered:
                 self._registry.receipts.mark_dropped(root.manifest.commit)
 
-    def _live(self, manifest: Manifest, root: _MergedCommit, start: int, end: int) -> NDArray[np.bool_]:
-        """Returns which buckets of a root may be live."""
-        if root.is_registered:
-            return self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
+    def _live(
+        self, manifest: Manifest, known: NDArray[np.bool_] | None, start: int, end: int
+    ) -> NDArray[np.bool_]:
+        """Returns which of the buckets at these positions may be live. `known`: what a receipt says of those
+        that were archived with them; where some of them have left since, what it says of all alike."""
+        if known is not None and (len(known) == end - start or known.all() or not known.any()):
+            return known[: end - start]
         found = self._archive.buckets_at(manifest, np.arange(start, end))
         return np.concatenate([may_be_live(self._work, it.batch, is_forgotten=True) for it in found])
 

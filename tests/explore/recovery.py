@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from bucketwise.archivers import decisions
 from tests.explore.commits import CURRENT, DROPPED, Run, drop, drop_replaced, mark_dropped, register, rewrite
@@ -254,7 +257,8 @@ class Merges(NamedTuple):
             if (dropped := self.links.get(name)) is None:
                 return []
             found += ([] if self.is_registered(dropped) else self._roots(dropped)) or [dropped]
-        return found if sum(len(it.origins) for it in found) == len(manifest.origins) else []
+        counts = Counter(origin for it in found for origin in it.origins)
+        return found if Counter(manifest.origins) <= counts else []
 
 
 def known_merges() -> Steps:
@@ -280,20 +284,25 @@ def adopt_merges(run: Run) -> Steps:
     for manifest, roots in (yield from known_merges()).adoptable(unknown, there):
         yield from checked(run.lease)
         docs: Sequence[Doc] = yield from required("file", manifest.commit)
-        live: list[bool] = []
+        known: dict[Any, list[bool]] = {}
         for root in roots:
-            mine = docs[len(live) : len(live) + len(root.origins)]
-            live += yield from _live(merges, root, mine)
+            if merges.is_registered(root):
+                flags = (yield read("receipt"))["receipt", root.commit].live
+                for origin, flag in zip(root.origins, flags, strict=True):
+                    known.setdefault(origin, []).append(flag)
+        live: list[bool] = []
+        for origin, mine in groupby(zip(manifest.origins, docs, strict=True), key=itemgetter(0)):
+            live += yield from _live(known.get(origin), [doc for _, doc in mine])
         yield from register(run, manifest, live)
         for root in roots:
             if merges.is_registered(root):
                 yield mark_dropped(root.commit)
 
 
-def _live(merges: Merges, root: Manifest, docs: Sequence[Doc]) -> Steps:
-    """Returns which buckets of a merged commit may be live."""
-    if merges.is_registered(root):
-        return (yield read("receipt"))["receipt", root.commit].live
+def _live(known: list[bool] | None, docs: Sequence[Doc]) -> Steps:
+    """Returns which buckets of one origin may be live. `known`: what a receipt says of them."""
+    if known is not None and (len(known) == len(docs) or len(set(known)) == 1):
+        return known[: len(docs)]
     outcome = decisions.compared([(it.id, it) for it in docs], (yield read("doc")).of("doc"))
     dead = decisions.no_longer_live(outcome, is_forgotten=True)
     return [i not in dead for i in range(len(docs))]
