@@ -105,6 +105,36 @@ def test_a_database_is_put_back_to_between_two_merges(
     assert cycle.verify().bad == []
 
 
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_database_is_put_back_to_before_a_bucket_left_its_commit(
+    database: Database[Document], file_store: Store, merged: bool
+) -> None:
+    """Those that are left of it waited to be deleted, as was known, and one of them has changed since."""
+    world = World.make(database, slots("minute").with_archive(delete=False), file_store)
+    cycle = world.cycle
+    hours = (1, 22) if merged else (22,)
+    cycle.context(fence=1).binding.claim()
+    for hour in hours:
+        cycle.run(DAY0 + AFTER + hour * HOUR)
+    mine = {"_id.policy": cycle.policy.name}
+    backup, runs, fence = list(database[RECEIPTS].find(mine)), set(cycle.runs), cycle.fence
+    if merged:
+        assert cycle.compact(LATER).into == 1
+    world.change(world.first(1))
+    cycle.run(LATER)
+    database[RECEIPTS].delete_many(mine)
+    database[RECEIPTS].insert_many(backup)
+    cycle.runs, cycle.fence = runs, fence
+    world.change(world.first(2))
+    cycle.adopt(LATER + 2 * HOUR)
+    world.keep(False)
+    for hour in (2, 4):
+        cycle.run(LATER + hour * HOUR)
+    assert cycle.live() == []
+    assert world.archived() == world.units()
+    assert cycle.verify().bad == []
+
+
 def test_files_whose_fence_is_to_come_again_are_removed_then(
     database: Database[Document], file_store: Store
 ) -> None:
