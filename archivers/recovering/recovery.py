@@ -203,8 +203,8 @@ class ForgottenMerges:
         return {it.manifest.commit for it in merged if it.is_registered}
 
     def _roots(self, manifest: Manifest) -> list[_MergedCommit]:
-        """Returns the commits that one was made of, less the buckets that had changed; none where that is not
-        known."""
+        """Returns the commits that one was made of, less buckets that had changed; none where that is unknown,
+        or some left that were deleted because of their commit."""
         known = self._registry.receipts.registered(manifest.replaces)
         found: list[_MergedCommit] = []
         for name in manifest.replaces:
@@ -214,20 +214,26 @@ class ForgottenMerges:
             is_known = name in known and known[name].seal == dropped.sha256
             deeper = [] if is_known else self._roots(dropped)
             found += deeper or [_MergedCommit(dropped, is_known)]
-        counts = [(first, end - start) for it in found for first, start, end in origin_spans(it.manifest)]
-        known_counts = dict(counts)
-        is_made_of_them = len(known_counts) == len(counts) and all(
-            end - start <= known_counts.get(first, 0) for first, start, end in origin_spans(manifest)
-        )
-        return found if is_made_of_them else []
+        counts = {first: end - start for first, start, end in origin_spans(manifest)}
+        for root in found:
+            for first, flags in self._flags(root).items():
+                left = len(flags) - counts.pop(first, 0)
+                if left < 0 or (left > 0 and not flags.all()):
+                    return []
+        return [] if counts else found
+
+    def _flags(self, root: _MergedCommit) -> dict[First, NDArray[np.bool_]]:
+        """Returns which buckets of a commit may be live, by where they were archived first."""
+        flags = np.ones(root.manifest.buckets, dtype=np.bool_)
+        if root.is_registered:
+            flags = self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
+        return {first: flags[start:end] for first, start, end in origin_spans(root.manifest)}
 
     def _adopt(self, manifest: Manifest, roots: Sequence[_MergedCommit]) -> None:
         self._work.check()
         known: dict[First, NDArray[np.bool_]] = {}
         for root in roots:
-            if root.is_registered:
-                flags = self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
-                known |= {first: flags[start:end] for first, start, end in origin_spans(root.manifest)}
+            known |= self._flags(root) if root.is_registered else {}
         live = [
             self._live(manifest, known.get(first), start, end) for first, start, end in origin_spans(manifest)
         ]
@@ -241,8 +247,8 @@ class ForgottenMerges:
         self, manifest: Manifest, known: NDArray[np.bool_] | None, start: int, end: int
     ) -> NDArray[np.bool_]:
         """Returns which of the buckets at these positions may be live. `known`: what a receipt says of those
-        that were archived with them; where some of them have left since, what it says of all alike."""
-        if known is not None and (len(known) == end - start or known.all() or not known.any()):
+        that were archived with them, the same of all where some have left since."""
+        if known is not None:
             return known[: end - start]
         found = self._archive.buckets_at(manifest, np.arange(start, end))
         return np.concatenate([may_be_live(self._work, it.batch, is_forgotten=True) for it in found])

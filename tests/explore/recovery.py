@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bucketwise.archivers import decisions
 from tests.explore.commits import CURRENT, DROPPED, Run, drop, drop_replaced, mark_dropped, register, rewrite
@@ -15,6 +15,8 @@ from tests.explore.effects import Steps, checked, delete, get, instant, listing,
 from tests.explore.world import HOUR, Doc, Frozen, Halt, Manifest, Receipt
 
 DELAY = 3 * HOUR
+#: The number and fence of the commit that a bucket was archived in first.
+Origin = tuple[int, int]
 
 
 def recover(run: Run, *, adopts: bool = False) -> Steps:
@@ -257,8 +259,21 @@ class Merges(NamedTuple):
             if (dropped := self.links.get(name)) is None:
                 return []
             found += ([] if self.is_registered(dropped) else self._roots(dropped)) or [dropped]
-        counts = Counter(origin for it in found for origin in it.origins)
-        return found if Counter(manifest.origins) <= counts else []
+        counts = Counter(manifest.origins)
+        for root in found:
+            for origin, flags in self.flags(root).items():
+                left = len(flags) - counts.pop(origin, 0)
+                if left < 0 or (left > 0 and not all(flags)):
+                    return []
+        return [] if counts else found
+
+    def flags(self, root: Manifest) -> dict[Origin, list[bool]]:
+        """Returns which buckets of a commit may be live, by where they were archived first."""
+        live = self.receipts[root.commit].live if self.is_registered(root) else (True,) * len(root.origins)
+        found: dict[Origin, list[bool]] = {}
+        for origin, flag in zip(root.origins, live, strict=True):
+            found.setdefault(origin, []).append(flag)
+        return found
 
 
 def known_merges() -> Steps:
@@ -284,12 +299,9 @@ def adopt_merges(run: Run) -> Steps:
     for manifest, roots in (yield from known_merges()).adoptable(unknown, there):
         yield from checked(run.lease)
         docs: Sequence[Doc] = yield from required("file", manifest.commit)
-        known: dict[Any, list[bool]] = {}
+        known: dict[Origin, list[bool]] = {}
         for root in roots:
-            if merges.is_registered(root):
-                flags = (yield read("receipt"))["receipt", root.commit].live
-                for origin, flag in zip(root.origins, flags, strict=True):
-                    known.setdefault(origin, []).append(flag)
+            known |= merges.flags(root) if merges.is_registered(root) else {}
         live: list[bool] = []
         for origin, mine in groupby(zip(manifest.origins, docs, strict=True), key=itemgetter(0)):
             live += yield from _live(known.get(origin), [doc for _, doc in mine])
@@ -301,7 +313,7 @@ def adopt_merges(run: Run) -> Steps:
 
 def _live(known: list[bool] | None, docs: Sequence[Doc]) -> Steps:
     """Returns which buckets of one origin may be live. `known`: what a receipt says of them."""
-    if known is not None and (len(known) == len(docs) or len(set(known)) == 1):
+    if known is not None:
         return known[: len(docs)]
     outcome = decisions.compared([(it.id, it) for it in docs], (yield read("doc")).of("doc"))
     dead = decisions.no_longer_live(outcome, is_forgotten=True)
