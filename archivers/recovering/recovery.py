@@ -203,7 +203,7 @@ class ForgottenMerges:
         return {it.manifest.commit for it in merged if it.is_registered}
 
     def _roots(self, manifest: Manifest) -> list[_MergedCommit]:
-        """Returns the commits that one was made of, less buckets that had changed; none where that is unknown,
+        """Returns the commits that one was made of, less buckets that had changed; none where it is unknown,
         or some left that were deleted because of their commit."""
         known = self._registry.receipts.registered(manifest.replaces)
         found: list[_MergedCommit] = []
