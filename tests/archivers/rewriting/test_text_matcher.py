@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+
+from bucketwise.archivers.erasing.erasure import TextMatcher
+
+MATCHER = TextMatcher(["Anna B", "AB", "7", "true", "", "4.50"])
+
+
+@pytest.mark.parametrize(
+    ("value", "is_found"),
+    [
+        ("Anna B", True),
+        ("about Anna B.", True),
+        ("anna b", True),
+        ("Anna Bee", False),
+        ("JoAnna B", False),
+        ("Anna_B", False),
+        ({"notes": [1, {"by": "Anna B"}]}, True),
+        ({"Anna B": 1}, True),
+        ("AB", True),
+        ("an AB test", False),
+        ("7", False),
+        ("7 of them", False),
+        ("true", False),
+        ("4.50", False),
+        ("", False),
+        (7, False),
+    ],
+)
+def test_longer_texts_are_words_and_short_ones_the_whole(value: Any, is_found: bool) -> None:
+    """Numbers, `true` and what is as short as these would be found everywhere."""
+    assert MATCHER.is_in(value) == is_found
+
+
+def test_what_is_no_candidate_holds_none() -> None:
+    assert MATCHER.may_be_in(bson.encode({"by": "about Anna B."}))
+    assert not MATCHER.may_be_in(bson.encode({"by": "7 true"}))
+
+
+def test_a_reason_names_any_of_them_in_capitals_or_not() -> None:
+    assert [MATCHER.is_named_in(it) for it in ("ANNA B left", "case 7", "case 77", "ab")] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_whether_all_are_looked_for_inside_others() -> None:
+    assert not MATCHER.is_whole
+    assert TextMatcher(["Anna", "Bob B"]).is_whole
