@@ -20,7 +20,6 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Checkpoint, CheckpointRecord
 from bucketwise.archivers.format.manifest import (
     DamagedError,
-    First,
     LastReceipt,
     Link,
     Manifest,
@@ -145,10 +144,15 @@ def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
 
 
 class _MergedCommit(NamedTuple):
-    """A commit that was merged."""
+    """A commit that was merged. `live`: which of its buckets may be live by its receipt; None without one."""
 
     manifest: Manifest
-    is_registered: bool
+    live: NDArray[np.bool_] | None
+
+    @property
+    def is_registered(self) -> bool:
+        """Returns whether it has a receipt."""
+        return self.live is not None
 
 
 class ForgottenMerges:
@@ -213,27 +217,24 @@ class ForgottenMerges:
                 return []
             is_known = name in known and known[name].seal == dropped.sha256
             deeper = [] if is_known else self._roots(dropped)
-            found += deeper or [_MergedCommit(dropped, is_known)]
+            live = self._registry.receipts.live(name, dropped.buckets) if is_known else None
+            found += deeper or [_MergedCommit(dropped, live)]
         counts = {first: end - start for first, start, end in origin_spans(manifest)}
         for root in found:
-            for first, flags in self._flags(root).items():
-                left = len(flags) - counts.pop(first, 0)
-                if left < 0 or (left > 0 and not flags.all()):
+            for first, start, end in origin_spans(root.manifest):
+                left = end - start - counts.pop(first, 0)
+                if left < 0 or (left > 0 and root.live is not None and not root.live[start:end].all()):
                     return []
         return [] if counts else found
 
-    def _flags(self, root: _MergedCommit) -> dict[First, NDArray[np.bool_]]:
-        """Returns which buckets of a commit may be live, by where they were archived first."""
-        flags = np.ones(root.manifest.buckets, dtype=np.bool_)
-        if root.is_registered:
-            flags = self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
-        return {first: flags[start:end] for first, start, end in origin_spans(root.manifest)}
-
     def _adopt(self, manifest: Manifest, roots: Sequence[_MergedCommit]) -> None:
         self._work.check()
-        known: dict[First, NDArray[np.bool_]] = {}
-        for root in roots:
-            known |= self._flags(root) if root.is_registered else {}
+        known = {
+            first: root.live[start:end]
+            for root in roots
+            if root.live is not None
+            for first, start, end in origin_spans(root.manifest)
+        }
         live = [
             self._live(manifest, known.get(first), start, end) for first, start, end in origin_spans(manifest)
         ]
