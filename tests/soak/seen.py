@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Files:
 
     root: Path
     _parts: dict[str, list[Reading]] = field(default_factory=dict)
-    _manifests: dict[str, Document] = field(default_factory=dict)
+    _manifests: dict[str, dict[Path, Document]] = field(default_factory=dict)
 
     def readings(self, source: Source) -> Iterator[Reading]:
         """Yields what a reader of the manifests sees."""
@@ -46,13 +47,10 @@ class Files:
             yield from self._read(source, str(path.relative_to(self.root)))
 
     def _all_manifests(self, policy: str) -> list[Document]:
-        found = {}
-        for path in self.root.glob(f"{policy}/meta/manifests/**/*.json"):
-            key = str(path)
-            found[key] = self._manifests.get(key) or json.loads(path.read_bytes())
-        self._manifests = {
-            it: one for it, one in self._manifests.items() if f"/{policy}/meta/" not in it
-        } | found
+        known = self._manifests.get(policy, {})
+        paths = self.root.glob(f"{policy}/meta/manifests/**/*.json")
+        found = {it: known.get(it) or json.loads(it.read_bytes()) for it in paths}
+        self._manifests[policy] = found
         return list(found.values())
 
     def _read(self, source: Source, key: str) -> list[Reading]:
@@ -83,6 +81,7 @@ class Seen:
         archived = source.online() if source.is_online else files.readings(source)
         return cls(live, Counter(archived))
 
+    @cached_property
     def all(self) -> dict[float, Reading]:
         return {it.value: it for it in self.archived} | self.live
 
@@ -93,7 +92,7 @@ class Broken(AssertionError):
 
 def check_readings(source: Source, seen: Seen, now: datetime, kept: set[float]) -> None:
     """Nothing is lost, double, erased and there, or was never written. `kept`: the values under a hold."""
-    register, there = source.register, seen.all()
+    register, there = source.register, seen.all
     past = milliseconds(now - source.end) if source.end else None
     due = {
         value for value, it in register.standing.items() if past is None or it.time >= past or value in kept
@@ -139,7 +138,7 @@ def check_summaries(source: Source, seen: Seen, now: datetime, held: Sequence[tu
             return since <= at < until and not any(start < at + size and at < end for start, end in held)
 
         expected: dict[tuple[str, int], list[float]] = defaultdict(list)
-        for it in seen.all().values():
+        for it in seen.all.values():
             if is_compared(window := it.time // size * size):
                 expected[it.series, window].append(it.value)
         found = {

@@ -150,6 +150,11 @@ class Source(ABC):
             if not {it.series for it in self.register.units[identity].readings.values()} & self.closed:
                 return identity
 
+    def update(self, identity: Any, update: Document, *, upsert: bool = False) -> None:
+        """Changes a bucket where it is live, or by `upsert` else makes another one of its `_id`."""
+        if (found := self.updated(identity, update, upsert=upsert)) is not None:
+            self.register.changed(identity, self.readings(found))
+
     def updated(self, identity: Any, update: Document, *, upsert: bool = False) -> Document | None:
         found: Document | None = self.collection(self.name).find_one_and_update(
             {"_id": identity}, update, upsert=upsert, return_document=ReturnDocument.AFTER
@@ -271,8 +276,7 @@ class Minutes(Source):
         symbol, _, minute = identity.partition("_")
         start = datetime.strptime(minute, "%Y%m%d%H%M").replace(tzinfo=UTC)
         update = {"$set": {f"p.{slot}": self.value()}, "$setOnInsert": {"symbol": symbol, "d": start}}
-        if (found := self.updated(identity, update, upsert=upsert)) is not None:
-            self.register.changed(identity, self.readings(found))
+        self.update(identity, update, upsert=upsert)
 
 
 class Iot(Source):
@@ -309,20 +313,19 @@ class Iot(Source):
 
     def push(self) -> None:
         identity = self.some()
-        last = (
-            max(it.time for it in self.register.units[identity].readings.values()) // 1000
-            if (self.register.units[identity].readings)
-            else 0
-        )
-        sample = {"val": self.value(), "time": last + 1}
-        update = {"$push": {"held": sample}, "$inc": {"n": 1}, "$max": {"last": last + 1}}
-        if last and (found := self.updated(identity, update)) is not None:
-            self.register.changed(identity, self.readings(found))
+        known = self.register.units[identity].readings.values()
+        if not known:
+            return
+        at = max(it.time for it in known) // 1000 + 1
+        update = {
+            "$push": {"held": {"val": self.value(), "time": at}},
+            "$inc": {"n": 1},
+            "$max": {"last": at},
+        }
+        self.update(identity, update)
 
     def correct(self) -> None:
-        identity = self.some()
-        if (found := self.updated(identity, {"$set": {"held.0.val": self.value()}})) is not None:
-            self.register.changed(identity, self.readings(found))
+        self.update(self.some(), {"$set": {"held.0.val": self.value()}})
 
 
 class Rooms(Source):
@@ -362,8 +365,7 @@ class Rooms(Source):
         at = EPOCH + timedelta(milliseconds=max(it.time for it in known) + 1000)
         update: Document = {"$push": {"held": {"at": at, "v": self.value()}}, "$max": {"end": at}}
         update["$setOnInsert"] = {"room": next(iter(known)).series, "start": at}
-        if (found := self.updated(identity, update, upsert=upsert)) is not None:
-            self.register.changed(identity, self.readings(found))
+        self.update(identity, update, upsert=upsert)
 
 
 class Native(Source):

@@ -187,10 +187,10 @@ class World:
     def source(self) -> Source:
         return self.chance.choice(self.sources)
 
-    def day(self, most: int = 100) -> datetime:
+    def day(self) -> datetime:
         """A day of the last hundred, as far as there was one."""
         age = (self.now - START) // DAY
-        return (self.now - self.chance.randrange(max(1, min(most, age))) * DAY).replace(hour=0, minute=0)
+        return (self.now - self.chance.randrange(max(1, min(100, age))) * DAY).replace(hour=0, minute=0)
 
     def hold(self) -> None:
         source, since = self.source(), self.day()
@@ -199,7 +199,7 @@ class World:
         told = "--since", since.isoformat(), "--until", until.isoformat(), "--reason", "soak"
         if self.run("hold", "add", name, "-p", source.name, *told).code != 0:
             return  # nothing is there that it would cover
-        covered = Seen.of(source, self.archive).all().values()
+        covered = Seen.of(source, self.archive).all.values()
         span = milliseconds(since), milliseconds(until)
         values = {it.value for it in covered if span[0] <= it.time < span[1]}
         ends = self.now + self.chance.randrange(1, 60) * DAY
@@ -225,7 +225,7 @@ class World:
         source.register.erase(series)
         source.recent = [it for it in source.recent if source.register.units[it].readings]
         source.closed.clear()
-        self.check_source(source)
+        check_readings(source, Seen.of(source, self.archive), self.now, self.kept(source))
         check_files(source, self.archive)
         self.done["erasures"] += 1
 
@@ -299,7 +299,7 @@ class World:
         self.well("readings", "-p", source.name, *told, "--output", str(out))
         printed = Counter(json.loads(line)[source.value_field] for line in out.read_text().splitlines())
         out.unlink()
-        seen = Seen.of(source, self.archive).all().values()
+        seen = Seen.of(source, self.archive).all.values()
         expected = Counter(
             it.value for it in seen if milliseconds(since) <= it.time < milliseconds(since + DAY)
         )
@@ -345,9 +345,8 @@ class World:
     def check_source(self, source: Source) -> None:
         seen = Seen.of(source, self.archive)
         check_readings(source, seen, self.now, self.kept(source))
-        if not self.journal[-1].split(" ", 2)[2].startswith("erase"):
-            held = [it.span for it in self.holds if it.policy == source.name]
-            self.done["summaries"] += check_summaries(source, seen, self.now, held)
+        held = [it.span for it in self.holds if it.policy == source.name]
+        self.done["summaries"] += check_summaries(source, seen, self.now, held)
 
     def figures(self) -> dict[str, int]:
         """What was done, and came of it."""
