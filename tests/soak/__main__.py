@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import tempfile
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.conftest import ACCESS_KEY, SECRET_KEY, serve
+from tests.conftest import serve_folder
 from tests.faults.mongods import servers
 from tests.faults.s3_proxy import s3_proxy
 from tests.jobs.command import command_line
@@ -53,27 +52,9 @@ def placed(folder: Path, seed: int) -> Iterator[World]:
     (folder / "mongod").mkdir()
     (folder / "s3").mkdir()
     (folder / "work").mkdir()
-    rclone = [
-        str(Path(sys.executable).parent / "rclone"),
-        "serve",
-        "s3",
-        str(folder / "s3"),
-        "--config",
-        os.devnull,
-    ]
-    rclone += [
-        "--log-level",
-        "ERROR",
-        "--auth-key",
-        f"{ACCESS_KEY},{SECRET_KEY}",
-        "--vfs-cache-mode",
-        "off",
-        "--addr",
-    ]
-    served = contextmanager(serve)
     with (
         servers(folder / "mongod") as mongods,
-        served(lambda port: [*rclone, f"127.0.0.1:{port}"], "/") as s3,
+        contextmanager(serve_folder)(folder / "s3") as s3,
         s3_proxy(s3.endpoint_url) as proxy,
         command_line() as command,
     ):
