@@ -47,13 +47,15 @@ class Progress:
     `bookmark`: and holds all changes up to there. None: changes are not read from a stream. `by_rule`: before
     when summaries of the series of each rule of the policy, by its number, are gone, or were never made.
     `left`: the windows that touch these spans stand as they were, since archived readings of them can't be
-    read, or were adopted; each run tries them again.
+    read, or were adopted; each run tries them again. `held`: windows of these spans have summaries whose
+    readings are gone, and which stay until holds are released.
     """
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     bookmark: Bookmark | None = None
     by_rule: GoneByNumber = field(default_factory=dict)
     left: Sequence[Span] = ()
+    held: Sequence[Span] = ()
 
     @cached_property
     def gone(self) -> Mapping[LevelName, int]:
@@ -116,6 +118,7 @@ def _progress(found: Document | None, policy: Policy) -> Progress:
         {level: to_ms(found[f"{level}_through"]) for level in levels},
         _bookmark(found.get("stream")),
         left=_spans(found.get("left", ())),
+        held=_spans(found.get("held", ())),
     )
 
 
@@ -150,8 +153,9 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
             "collections": [{"name": name, "uuid": it} for name, it in bookmark.collections.items()],
             "live": _documents(bookmark.live),
         }
-    if progress.left:
-        document["left"] = _documents(progress.left)
+    for name, spans in {"left": progress.left, "held": progress.held}.items():
+        if spans:
+            document[name] = _documents(spans)
     progress_collection(database).replace_one({"_id": policy.identity}, document, upsert=True)
 
 
@@ -159,14 +163,24 @@ def note_left(database: Database[Document], policy: Policy, spans: Collection[Sp
     """Records that the windows which touch these spans (milliseconds) are to be made anew: the archive has
     other readings of them, or is about to. Spans are widened to days, so that few are kept. Nothing is
     recorded where all windows are still to come. Call it under the policy's lease."""
-    levels, records, own = levels_of(policy), progress_collection(database), {"_id": policy.identity}
-    found = records.find_one(own, {"left": 1}) if spans and levels else None
+    short = [level for level in levels_of(policy) if not level.is_long]
+    _note(database, policy, "left", widened(short, spans).spans if short and spans else spans)
+
+
+def note_held(database: Database[Document], policy: Policy, spans: Collection[Span]) -> None:
+    """Records that summaries of these windows (milliseconds) stay without readings until holds are released.
+    Call it under the policy's lease."""
+    _note(database, policy, "held", spans)
+
+
+def _note(database: Database[Document], policy: Policy, name: str, spans: Collection[Span]) -> None:
+    records, own = progress_collection(database), {"_id": policy.identity}
+    found = records.find_one(own, {name: 1}) if spans and levels_of(policy) else None
     if found is not None:
-        known = Spans(_spans(found.get("left", ()))).spans
-        short = [level for level in levels if not level.is_long]
-        left = Spans([*known, *(widened(short, spans).spans if short else spans)]).spans
-        if left != known:
-            records.update_one(own, {"$set": {"left": _documents(left)}})
+        known = Spans(_spans(found.get(name, ()))).spans
+        noted = Spans([*known, *spans]).spans
+        if noted != known:
+            records.update_one(own, {"$set": {name: _documents(noted)}})
 
 
 def mark_id(policies: Sequence[Policy]) -> Document:

@@ -348,7 +348,8 @@ class Recovery:
         is_all = self._archive.clear(
             self._work.fence, self._receipts.registered, self._receipts.parts, self._own_fences
         )
-        Superseded(self._archive).clear_unfinished(self._receipts.current, self._own_fences)
+        superseded = Superseded(self._archive)
+        is_all &= superseded.clear_unfinished(self._work.fence, self._receipts.current, self._own_fences)
         self._adopt_unknown(self._listed(), [*heads, *unknown])
         return is_all
 

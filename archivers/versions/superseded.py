@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.format.archive import OfflineArchive, foreign_file
 from bucketwise.archivers.format.chain import VersionFiles
 from bucketwise.archivers.format.keys import Keys
@@ -198,16 +199,22 @@ class Superseded:
         return self._dropped[commit]
 
     def clear_unfinished(
-        self, current: Callable[[Sequence[str]], Set[str]], own: Callable[[set[int]], Collection[int]]
-    ) -> None:
-        """Removes the files of commits that nothing has left, since a run died that was about to take buckets
-        out of them; and what runs have written that had lost their lease. `current`: which commits must be
-        there. `own`: see `foreign`."""
+        self,
+        fence: int,
+        current: Callable[[Sequence[str]], Set[str]],
+        own: Callable[[set[int]], Collection[int]],
+    ) -> bool:
+        """Removes the files of commits that nothing has left, since a run under an older lease died that was
+        about to take buckets out of them; and what runs have written that had lost their lease. Returns
+        whether that was all. `fence`: the run's. `current`: which commits must be there. `own`: see
+        `foreign`."""
         files = list(self.files())
         there = current(sorted({it.commit.name for it in files}))
-        done = [it for it in files if it.commit.name in there and self.dropped(it.commit.name) is None]
-        done += self._of_lost_leases([it for it in files if it.commit.name not in there], own)
-        self._store.delete([it.key for it in done])
+        unused = [it for it in files if it.commit.name in there and self.dropped(it.commit.name) is None]
+        left = decisions.left_over([(it.key, it.fence or 0) for it in unused], fence)
+        lost = self._of_lost_leases([it for it in files if it.commit.name not in there], own)
+        self._store.delete([*left, *(it.key for it in lost)])
+        return len(left) == len(unused)
 
     def _of_lost_leases(
         self, files: Iterable[SupersededFile], own: Callable[[set[int]], Collection[int]]

@@ -80,6 +80,9 @@ class OutlivedSummaries:
     - One was reported, but the policy archives nothing, so that something else removes raw data by age, the
       oldest first; and the window has lost its own oldest, with nothing of its series older. (A policy that
       archives has archived what goes by age.)
+
+    Where a hold has kept summaries of readings that were deleted or moved, its release is as if that were
+    reported then (`released`: the windows).
     """
 
     source: Source
@@ -91,6 +94,7 @@ class OutlivedSummaries:
     #: Before when (milliseconds) archived readings of the series of each rule have gone.
     ended_by_rule: Callable[[], Sequence[int]] = lambda: ()
     archived_next: Callable[[int], int | None] = lambda _: None  # see `Archived.next`
+    released: Spans = Spans(())  # noqa: RUF009  (it never changes)
     missed: int = 0  # summaries that stay although readings came late into their windows
     outdated: int = 0  # summaries that stay as earlier settings made them
     gone: int = 0  # summaries that stay although somebody took their readings out before they were archived
@@ -142,9 +146,11 @@ class OutlivedSummaries:
             return False
         if self.is_deleted_early():
             return self._note_late(window, computed)
-        if window[1] >= self.recheck_from or (after is None and self._has_event("move", window)):
+        is_released = self.released.touch(*window)
+        is_withdrawn = is_released or self._has_event("move", window)
+        if window[1] >= self.recheck_from or (after is None and is_withdrawn):
             return False
-        if any(self._has_event(operation, window) for operation in ("delete", "update", "move")):
+        if is_released or any(self._has_event(it, window) for it in ("delete", "update", "move")):
             is_purge = self.policy.archiving is None and self._front_is_gone(before, after)
             return is_purge and self._is_oldest(before, window)
         is_left = self.changed is not None or self._front_is_gone(before, after) or _is_remnant(before, after)

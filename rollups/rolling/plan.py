@@ -231,6 +231,7 @@ class Planner:
     records: Records
     remaking: Remaking
     plausible: Plausible  # times of live buckets
+    released: Sequence[Span] = ()  # no hold keeps summaries of these windows any more
 
     def plan(self) -> RollupPlan:
         """Returns the windows that are due. Raises BucketwiseError where the policy's changes can't be
@@ -239,7 +240,7 @@ class Planner:
         if span is not None:
             self.records.note_live(self.source)
             # Other hours of a day that it touches may have changed: no stream was read.
-            uncertain = self.calendar.days_of([span, *self.loaded.left])
+            uncertain = self.calendar.days_of([span, *self._left])
             existing = replace(self._existing, uncertain=uncertain)
             return RollupPlan({level.name: [span] for level in self.calendar.levels}, existing)
         if self.options.whole:
@@ -261,12 +262,17 @@ class Planner:
         leaves_marks = not self.options.dry_run
         return Stream(self.context.policy, self.source, self.archived.receipts, leaves_marks=leaves_marks)
 
+    @property
+    def _left(self) -> list[Span]:
+        """Returns the windows that are made anew whatever has changed."""
+        return [*self.loaded.left, *self.released]
+
     @cached_property
     def _existing(self) -> ExistingSummaries:
         # Clipped: a run with a later `--now` than this one's has recorded more than is true now.
         known, ends = self.loaded.through, self._ends
         through = {name: min(known[name], end) for name, end in ends.items() if name in known}
-        return ExistingSummaries(through, self.loaded.gone, Spans(self.loaded.left))
+        return ExistingSummaries(through, self.loaded.gone, Spans(self._left))
 
     @cached_property
     def _ends(self) -> dict[LevelName, int]:
@@ -290,11 +296,11 @@ class Planner:
         quarantine = self.records.quarantine
         found = chain(self.source.untimed(), self._too_late())
         quarantine.add(chain.from_iterable(map(self._quarantined_in, found)))
-        changed = [*late.spans, *quarantine.recheck(self.source, self._decoded), *loaded.left]
+        changed = [*late.spans, *quarantine.recheck(self.source, self._decoded), *self._left]
         remade = self.remaking.spans
         existing = self._existing
         if late.mode == "scan":  # if it begins in the middle of a day
-            existing = replace(existing, uncertain=self.calendar.days_of([*late.spans, *loaded.left]))
+            existing = replace(existing, uncertain=self.calendar.days_of([*late.spans, *self._left]))
         return RollupPlan(
             {
                 name: [(through.get(name, LOWEST), end), *changed, *remade.get(name, ())]
@@ -329,17 +335,20 @@ class Watermark:
         self,
         plan: RollupPlan,
         calendar: Calendar,
-        save: Callable[[Progress], None],
-        left_before: Sequence[Span] = (),
+        records: Records,
+        before: Progress,
+        released: Sequence[Span] = (),
     ) -> None:
-        """`left_before`: where earlier runs have left windows as they were, which are tried again."""
+        """`before`: how far it was rolled up. `released`: see `Planner`."""
         self._through = dict(plan.existing.through)
-        self._left_before, self._left = left_before, list[Span]()
+        self._left_before, self._left = before.left, list[Span]()
+        self._held_before, self._held = before.held, list[Span]()
+        self._released = Spans(released)
         self._bookmark = plan.interim_bookmark
         self._moves = plan.late is not None
         self._may_save = self._moves and not plan.is_empty
         self._calendar = calendar
-        self._save = save
+        self._save, self._note_held = records.save, records.note_held
 
     def begin(self) -> None:
         """Stores the progress so far, with the bookmark to read on from, before the first summary is
@@ -350,6 +359,12 @@ class Watermark:
     def leave(self, span: Span) -> None:
         """Takes note that the windows which touch a span stay as they are, and are to be tried again."""
         self._left.append(span)
+
+    def hold(self, windows: Sequence[Span]) -> None:
+        """Takes note that only holds keep summaries of these windows."""
+        self._held += windows
+        if windows and not self._moves:
+            self._note_held(windows)
 
     def reach(self, end: int) -> None:
         """Moves the watermark: all windows that end by then are rolled up."""
@@ -362,12 +377,14 @@ class Watermark:
 
     @property
     def _progress(self) -> Progress:
-        return Progress(self._through, self._bookmark, left=Spans([*self._left_before, *self._left]).spans)
+        left, held = [*self._left_before, *self._left], [*self._held_before, *self._held]
+        return Progress(self._through, self._bookmark, left=Spans(left).spans, held=Spans(held).spans)
 
     def finish(self, bookmark: Bookmark | None) -> None:
         """Stores that all is done but for the windows that this run has left, with the bookmark from which
         the next run reads the stream."""
         self._bookmark, self._left_before = bookmark, ()
+        self._held_before = [part for it in self._held_before for part in self._released.gaps(*it)]
         self.reach(self._calendar.due_end)
 
 

@@ -20,7 +20,15 @@ from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
 from bucketwise.rollups.changes.drain import Stream
 from bucketwise.rollups.changes.late import advance_bookmark, live_days, note_live
 from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.progress import Bookmark, Progress, ended_by_rule, note_gone, set_gone, store
+from bucketwise.rollups.progress import (
+    Bookmark,
+    Progress,
+    ended_by_rule,
+    note_gone,
+    note_held,
+    set_gone,
+    store,
+)
 from bucketwise.rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
 from bucketwise.rollups.standing import (
     Standing,
@@ -207,6 +215,9 @@ class Records(Protocol):
         """Records that summaries of windows that ended before these instants are never made, of the series
         of a rule."""
 
+    def note_held(self, windows: Sequence[Span]) -> None:
+        """Records of which windows only holds keep summaries."""
+
     def begin(self, remaking: Remaking) -> None:
         """Records which summaries are there and which are missing."""
 
@@ -251,6 +262,10 @@ class RunRecords:
         """Records before when no summaries of a rule are made; milliseconds, by level."""
         note_gone(self.context.database, self.context.policy, before, rule=rule)
 
+    def note_held(self, windows: Sequence[Span]) -> None:
+        """Records of which windows only holds keep summaries."""
+        note_held(self.context.database, self.context.policy, windows)
+
     def begin(self, remaking: Remaking) -> None:
         """Records which summaries are there and which are missing."""
         remaking.begin()
@@ -282,6 +297,9 @@ class DryRunRecords:
 
     def note_gone(self, before: Mapping[LevelName, int], rule: int) -> None:
         """Leaves what is recorded of gone summaries as it is."""
+
+    def note_held(self, windows: Sequence[Span]) -> None:
+        """Leaves what is recorded of held summaries as it is."""
 
     def begin(self, remaking: Remaking) -> None:
         """Leaves what was counted as it is."""

@@ -169,6 +169,7 @@ class SummaryWriter:
     counted_to: int = LOWEST  # readings before it are counted already
     _tallies: dict[LevelName, Tally] = field(default_factory=dict)  # of windows that are yet to be complete
     _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice, or some portions of it
+    _held: list[Span] = field(default_factory=list)  # the windows of summaries that only holds keep
     _begin: int | None = None  # when the first slice began
     _done: float = 0.0  # of that time, with this slice
     #: Of this slice: the states of summaries whose neighbours have changed.
@@ -208,6 +209,12 @@ class SummaryWriter:
         for level in self.calendar.levels:
             if level.name in self._tallies:
                 self._write(level, self._tallies.pop(level.name))
+
+    def taken_held(self) -> list[Span]:
+        """Returns the windows of which only holds keep summaries, of those written since it was last
+        called."""
+        held, self._held = self._held, []
+        return held
 
     def _write_ended_windows(self, before: int) -> None:
         """Writes long windows that end before this instant. Slices come in order, so at most one window
@@ -329,6 +336,7 @@ class SummaryWriter:
         narrow = partial(self._spilled.of, level.name, portions=portions)
         changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrow)
         changes.kept -= keeper.ended  # that is as it should be
+        self._held += keeper.held
         result = keeper.result
         self._link_again(linker, result, changes, keeper.stays)
         self._put(linker, changes)
@@ -386,7 +394,8 @@ class SummaryWriter:
 
 class _KeepRule:
     """Decides which existing summaries stay although their readings now give less. Coarser ones are
-    made from these. `ended` counts those whose archived readings have been deleted by `retain.archive`."""
+    made from these. `ended` counts those whose archived readings have been deleted by `retain.archive`;
+    `held`: the windows of those that only a hold keeps."""
 
     def __init__(
         self,
@@ -405,6 +414,7 @@ class _KeepRule:
         self._level, self._local, self._reach = level, level.local, level.reach
         self._stays: dict[Cell, State] = {}  # the cells whose readings have gone by `retain.archive`
         self.ended = 0
+        self.held: list[Span] = []
 
     def keeps(self, window: Span, existing: RawBSONDocument, computed: bytes | None) -> bool:
         its_window = window_of(existing) if "end" in existing else window
@@ -419,14 +429,15 @@ class _KeepRule:
         if not is_ours and (window in self._filled or self._outlived.is_made_anew(its_window, is_local)):
             return False  # one that was made with other settings goes where there are readings
         cell = self._cell(raw, window) if is_ours else None
-        is_kept = (
-            (cell in self._tally.unsound and _has_more(raw, computed))
-            or self._outlived.has_outlived(self._tally.readings_span(window), raw, computed)
-            or (computed is None and cell is not None and self._is_held(cell))
+        is_kept = (cell in self._tally.unsound and _has_more(raw, computed)) or (
+            self._outlived.has_outlived(self._tally.readings_span(window), raw, computed)
         )
-        if is_kept:
+        is_held = not is_kept and computed is None and cell is not None and self._is_held(cell)
+        if is_held:
+            self.held.append(window)
+        if is_kept or is_held:
             self._stay(cell, raw, self._kept)
-        return is_kept
+        return is_kept or is_held
 
     def _is_held(self, cell: Cell) -> bool:
         """Returns whether a hold covers a summary whose readings are gone."""

@@ -37,7 +37,7 @@ def recover(run: Run, *, adopts: bool = False) -> Steps:
     yield from look_for_missing(adopts=adopts)
     yield from drop_all_replaced(run)
     yield from clear(run)
-    yield from clear_unfinished()
+    yield from clear_unfinished(run)
     yield from adopt_unknown(run, adopts=adopts)
 
 
@@ -105,12 +105,14 @@ def clear(run: Run) -> Steps:
     yield delete("file", *left)
 
 
-def clear_unfinished() -> Steps:
+def clear_unfinished(run: Run) -> Steps:
     """Removes what was kept of commits that nothing has left, since a run died that was about to."""
     kept: Frozen = yield listing("kept")
     receipts = (yield read("receipt")).of("receipt")
     current = {name for name, it in receipts.items() if it.state in CURRENT}
-    if left := [key for key in kept if key.rpartition(".")[0] in current]:
+    named = [(key, *key.rpartition(".")[::2]) for key in kept]
+    unused = [(key, int(fence.rstrip("+"))) for key, name, fence in named if name in current]
+    if left := decisions.left_over(unused, run.lease.fence):
         yield delete("kept", *left)
 
 
