@@ -43,7 +43,7 @@ from bucketwise.archivers.format.writing import (
     fetch,
     thawable,
 )
-from bucketwise.archivers.stores.base import Cold
+from bucketwise.archivers.stores.base import Cold, check_read_back
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
 from bucketwise.buckets.decoding.decode import BucketSet
@@ -173,6 +173,9 @@ class OfflineArchive(ArchivedCommits):
                 is_equal = unpacks_to(*self._read_back(written, buckets.policy), batch)
                 if written.states_file is not None:
                     fetch(self.store, written.states_file)
+                for file in written.files:
+                    with damage_at(f"{self.store.url}/{file.key}"):
+                        check_read_back(self.store, file.key)
             if not is_equal:
                 raise HaltedError(
                     f"policy {self.policy.name}: commit {writer.name}, read back from {self.store.url}, does "

@@ -194,6 +194,11 @@ class Written(NamedTuple):
     buckets_file: StoredFile
     states_file: StoredFile | None = None
 
+    @property
+    def files(self) -> list[StoredFile]:
+        """Returns all of them."""
+        return [*self.parts, self.buckets_file, *filter(None, [self.states_file])]
+
 
 @dataclass
 class CommitWriter:

@@ -193,6 +193,9 @@ class ObjectStore(Protocol):
         """Returns the bytes of an object that must be there, as `get_bytes` does. `is_sound`: whether bytes
         can be those that were written; if they are not, and the store has copies, those of a copy are."""
 
+    def is_from_copy(self, key: str) -> bool:
+        """Returns whether an object was read from a copy of the store lately."""
+
     def head(self, key: str) -> StoreObject | None:
         """Returns the object's size and time, or None where there is none."""
 
@@ -227,6 +230,14 @@ class ObjectStore(Protocol):
     def probe(self) -> bool:
         """Tries every right on a small object of our own. Raises Denied, which names those that are missing.
         Returns whether `if_absent` holds against another writer too, by the store's own doing."""
+
+
+def check_read_back(store: ObjectStore, key: str) -> None:
+    """Raises Corrupt where an object that was just put and read back was read from a copy: nothing counts
+    that the first store itself does not have."""
+    if store.is_from_copy(key):
+        reason = "read back, it is not what was written: a copy of the store has that"
+        raise Corrupt("put", f"{store.url}/{key}", reason)
 
 
 def check_size(found: int, size: int | None, place: str) -> None:
@@ -303,6 +314,10 @@ class PlainStore:
 
     def file_keys(self, key: str) -> None:
         """Returns none: files are taken as they are."""
+
+    def is_from_copy(self, key: str) -> bool:  # noqa: ARG002
+        """Returns False: there is no copy."""
+        return False
 
     def get_sound(
         self: ObjectStore,
@@ -397,6 +412,10 @@ class ForwardingStore:
     def get_sound(self, key: str, is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
         """Returns the bytes of an object that must be there."""
         return self._store.get_sound(key, is_sound, size)
+
+    def is_from_copy(self, key: str) -> bool:
+        """Returns whether an object was read from a copy lately."""
+        return self._store.is_from_copy(key)
 
     def head(self, key: str) -> StoreObject | None:
         """Returns what is known of an object; None where there is none."""

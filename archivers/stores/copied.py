@@ -112,6 +112,11 @@ class ReadsFromCopies:
                 if len(self.told) < _MOST_TOLD:
                     self.told.append(read)
 
+    def has(self, key: str) -> bool:
+        """Returns whether a key was read from a copy."""
+        with self._lock:
+            return key in self._seen
+
     def take(self) -> tuple[int, list[FromCopy]]:
         """Returns how many objects were read from copies, and the first of them; and forgets them."""
         with self._lock:
@@ -220,6 +225,10 @@ class CopiedStore:
         if failure is not None:
             raise failure
         return data
+
+    def is_from_copy(self, key: str) -> bool:
+        """Returns whether an object was read from a copy since it was last asked for those."""
+        return self.reads.has(key)
 
     def file_keys(self, key: str) -> None:
         """Returns none: files are taken as they are."""

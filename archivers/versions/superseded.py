@@ -43,7 +43,7 @@ from bucketwise.archivers.records.receipt_checks import unrecorded
 from bucketwise.archivers.records.receipt_files import LAST
 from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts, commit_of, record_fault
 from bucketwise.archivers.records.registry import KnownFences, ended, unregistered
-from bucketwise.archivers.stores.base import Corrupt, NotFound
+from bucketwise.archivers.stores.base import Corrupt, NotFound, check_read_back
 from bucketwise.archivers.writes import chunks, same_id
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, INT32, elements, first_at
@@ -102,6 +102,8 @@ class Superseded:
         key = f"{self._prefix}{commit}.f{fence:06d}.{sha256}.bson"
         self._store.put_bytes(key, data)
         self._bytes(key, sha256)
+        with damage_at(f"{self._store.url}/{key}"):
+            check_read_back(self._store, key)
         return sha256
 
     def clear(self, commit: str) -> None:

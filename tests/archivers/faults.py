@@ -113,6 +113,9 @@ class DyingStore:
     def get_sound(self, key: str, is_sound: Callable[[bytes], bool], size: int | None = None) -> bytes:
         return self._do("get_bytes", lambda: self.inner.get_sound(key, is_sound, size))
 
+    def is_from_copy(self, key: str) -> bool:
+        return self.inner.is_from_copy(key)
+
     def head(self, key: str) -> StoreObject | None:
         return self._do("head", lambda: self.inner.head(key))
 

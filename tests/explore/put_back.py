@@ -168,6 +168,18 @@ _LEFT_AND_DELETED = (
     ("write", "delete", 1),
     ("step", "A", 1000),
 )
+_KEPT_AND_CLEARED = (
+    ("start", "A", "archive", 0),
+    ("step", "A", 1),
+    ("start", "B", "archive", 0),
+    ("write", "insert", 1, 0),
+    ("tick", 1),
+    ("step", "B", 20),
+    ("write", "grow", 1),
+    ("step", "B", 25),
+    ("step", "A", 10),
+    ("step", "B", 7),
+)
 _NEAR_ONLY = (runs, "is_looked_at", not_in_a_grace)
 FAULTS = {
     "deletes-by-id": _fault(
@@ -205,6 +217,11 @@ FAULTS = {
         "a copy that left its commit was dropped",
         (commits, "keep", nothing),
         seed=12,
+    ),
+    "kept-by-a-newer": _fault(
+        "a run that had lost its lease cleared what a newer one had just kept of a copy",
+        (decisions, "left_over", lambda files, _fence: [key for key, _ in files]),
+        events=_KEPT_AND_CLEARED,
     ),
     "not-rolled-up": _fault(
         "originals were deleted before late readings were rolled up",

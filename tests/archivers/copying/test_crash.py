@@ -4,6 +4,7 @@ nothing is lost or deleted before it is there."""
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.copying.places import first_alone
+from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import has_copies, require
 from bucketwise.archivers.records.changes import CopyRecords, StoreJournal
@@ -29,6 +31,21 @@ NEVER = Steps(0)
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(it.relative_to(folder)): it.read_bytes() for it in folder.rglob("*") if it.is_file()}
+
+
+class Lying(FileStore):
+    """Keeps other bytes than it was given, of some objects, with the digest that it was given."""
+
+    def __init__(self, root: Path, of: str) -> None:
+        super().__init__(root)
+        self._of = of
+
+    def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
+        lies = self._of in key
+        super().put_bytes(key, data[:-1] + bytes([data[-1] ^ 1]) if lies else data, **given)
+
+    def check(self, key: str, size: int | None, sha256: str) -> None:
+        """Goes by the digest that it was given."""
 
 
 class World:
@@ -91,3 +108,24 @@ def test_a_run_with_a_copy_that_dies(
         assert CopyRecords(context.receipts).waiting() == {}
         for alone in (first_alone(context), world.cycle.context(store=FileStore(world.folder))):
             assert archive_of(alone).verify().bad == []
+
+
+@pytest.mark.parametrize("of", ["/data/", "/meta/buckets/", "/meta/versions/"])
+def test_nothing_counts_that_only_a_copy_has(
+    database: Database[dict[str, Any]], file_store: Store, tmp_path: Path, of: str
+) -> None:
+    """Its bytes would be taken from there, and the last sound ones lie in one place."""
+    world = World(database, file_store, tmp_path / "b")
+    if of == "/meta/versions/":
+        world.cycle.case = world.cycle.case.with_archive(grace=timedelta(days=2))
+        world.run()
+        database["slots"].update_many({}, {"$unset": {"p.5": 1}})
+    live, store = world.cycle.live(), world.store(NEVER)
+    lying = CopiedStore(Lying(world.cycle.root, of), store.copies, store.journal)
+    with pytest.raises(DamagedError, match="a copy of the store has that"):
+        world.cycle.run(LATER + timedelta(days=3), store=lying)
+    assert world.cycle.live() == live
+    for days in (4, 8, 12):
+        world.cycle.run(LATER + timedelta(days=days), store=world.store(NEVER))
+    assert world.cycle.live() == []
+    assert archive_of(first_alone(world.cycle.context(store=store))).verify().bad == []
