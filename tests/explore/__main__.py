@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--exhaustive", action="store_true", help="all schedules, breadth-first")
     parser.add_argument("--with", dest="verbs", choices=(*PROGRAMS, ADOPT), nargs="*", default=[],
                         metavar="VERB", help="beside archive runs, with --exhaustive")  # fmt: skip
+    parser.add_argument("--writes", type=int, default=3, help="of the writer, with --exhaustive (3)")
     parser.add_argument("--size", type=int, default=28, help="bits of how many hashes --exhaustive has room "
                         "for: states, steps and runs that follow (28: 2 GiB)")  # fmt: skip
     parser.add_argument("--record", action="store_true", help="keep what came of it")
@@ -47,7 +48,8 @@ def main() -> int:
         parser.error("--record and --put-back exclude each other")
     with put_back(given.put_back) if given.put_back else nullcontext():
         if given.exhaustive:
-            return breadth_first(given.depth or 6, given.verbs, given.record, given.size)
+            search = partial(_search, given.verbs, given.writes, given.size)
+            return breadth_first(search, given.depth or 6, given.record)
         return at_random(given.schedules, given.depth or 100, given.seed, given.record)
 
 
@@ -83,16 +85,20 @@ def _explore(depth: int, seeds: range) -> tuple[list[Failure], set[int]]:
     return [it for it in found if it is not None], states
 
 
-def breadth_first(depth: int, verbs: list[str], record: bool, size: int) -> int:
-    """Explores all schedules of a writer, two runs, one crash and an hour that passes; with `adopt`, of a
-    clone of the database as well."""
-    kind = "shared" if ADOPT in verbs else "offline"
-    scope = Scope(("archive", *verbs), (0,), (1,), holds=False, is_faulty=False, kind=kind, most=LIMITS)
-    known = 0
+def _search(verbs: list[str], writes: int, size: int, grace: int) -> Search:
+    """Returns the search through all schedules of a writer, two runs, one crash and an hour that passes; with
+    `adopt`, of a clone of the database as well."""
+    kind, most = "shared" if ADOPT in verbs else "offline", Frozen({**LIMITS, "write": writes})
+    scope = Scope(("archive", *verbs), (0,), (1,), holds=False, is_faulty=False, kind=kind, most=most)
+    return Search(scope, grace, size=size)
+
+
+def breadth_first(search_of: Callable[[int], Search], depth: int, record: bool) -> int:
+    """Explores all schedules of so many turns, or fewer where nothing more may happen."""
+    known, deepest = 0, 0
     for grace in (0, HOUR):
         states, began = 0, time.monotonic()
-        search = Search(scope, grace, size=size)
-        for level, states, memory, failure in exhaustive(search, depth, os.cpu_count() or 1):
+        for level, states, memory, failure in exhaustive(search_of(grace), depth, os.cpu_count() or 1):
             seconds = time.monotonic() - began
             print(
                 f"grace {grace // HOUR} h, depth {level}: {states:,} states, {seconds:,.0f} s, "
@@ -103,10 +109,10 @@ def breadth_first(depth: int, verbs: list[str], record: bool, size: int) -> int:
                 tell(failure)
                 print(f"{known + states} states, 1 failed")
                 return 1
-        known += states
+        known, deepest = known + states, max(deepest, level)
     print(f"{known} states, 0 failed")
     if record:
-        keep("explore", {"all schedules": {"states": known, "failed": 0}})
+        keep("explore", {"all schedules": {"states": known, "turns": deepest, "failed": 0}})
     return 0
 
 

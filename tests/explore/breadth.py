@@ -299,7 +299,8 @@ class Level(NamedTuple):
 
 
 def exhaustive(search: Search, depth: int, processes: int = 1) -> Iterator[Level]:
-    """Explores all schedules of so many turns. Yields each level, and ends with one that fails."""
+    """Explores all schedules of so many turns. Yields each level, and ends with one that fails, or where
+    nothing more may happen."""
     states, waiting = 1, [b""]
     with _each(search, processes) as each:
         for number in range(1, depth + 1):
@@ -312,7 +313,8 @@ def exhaustive(search: Search, depth: int, processes: int = 1) -> Iterator[Level
                     return
                 further.append(ways)
             yield Level(number, states, memory, None)
-            waiting = list(_chunks(further, 2 * number * CHUNK))
+            if not (waiting := list(_chunks(further, 2 * number * CHUNK))):
+                return
 
 
 def _failure(search: Search, way: bytes, wrong: str) -> Failure:
