@@ -15,6 +15,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection as MongoCollection
 from pymongo.database import Database
 
+from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.rules import SeriesRules
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.config.written import fingerprint, layout_fingerprint
@@ -28,6 +29,8 @@ Document = dict[str, Any]
 GoneByNumber = Mapping[int, Mapping[LevelName, int]]
 COLLECTION = "bucketwise_progress"
 NO_GATE = 2**62  # later than every window
+#: Spans that are kept as they are. A progress record is written often.
+_MOST_SPANS = 2000
 _ROLLED_UP = ""  # the kind of a policy's main record
 
 
@@ -136,7 +139,10 @@ def _spans(documents: Iterable[Document]) -> list[Span]:
     return [(to_ms(it["from"]), to_ms(it["to"])) for it in documents]
 
 
-def _documents(spans: Iterable[Span]) -> list[Document]:
+def _documents(spans: Sequence[Span]) -> list[Document]:
+    """Returns the documents of these spans. Very many are widened to days."""
+    if len(spans) > _MOST_SPANS:
+        spans = Spans((start - start % DAY_MS, end + -end % DAY_MS) for start, end in spans).spans
     return [{"from": DatetimeMS(start), "to": DatetimeMS(end)} for start, end in spans]
 
 

@@ -62,7 +62,7 @@ AUDITED = (
         "readings-gone",
         ("error",),
         "Find out what deleted them, and restore it from a backup. If it was intended, `erase` removes "
-        "the summaries of a series and range.",
+        "the summaries of a series and range. Those that a hold covers stay until its release.",
     ),
     Code(
         "summaries-outdated",
