@@ -196,13 +196,15 @@ def copied_and_kept(scene: Scene) -> None:
 
 
 def erased_so_far(scene: Scene) -> None:
-    """What of the series is gone when the job was cut off. A bucket goes whole. The application removes what
-    is broken."""
+    """What of the series is gone when the job was cut off; the next run may take that back, as long as the
+    erasure has not ended. A bucket goes whole. The application removes what is broken."""
     scene.database["it"].delete_one({"_id": 93})
     there = Counter(scene.truth.rows_of(scene.truth.live())) | scene.truth.archived()
-    for number, unit in list(scene.truth.units.items()):
-        if is_erased(unit) and not Counter(scene.truth.rows_of([unit])) <= there:
-            scene.truth.removed(number)
+    for number, (*_, unit) in scene.truth.versions.items():
+        if is_erased(unit):
+            scene.truth.units.pop(number, None)
+            if Counter(scene.truth.rows_of([unit])) <= there:
+                scene.truth.units[number] = unit
 
 
 def all_erased(scene: Scene) -> None:

@@ -213,6 +213,8 @@ def test_killed(
 
     def settle() -> None:
         """What the application wrote meanwhile; then what is to be seen of it."""
+        if case.job.startswith("erased"):
+            job.after(scene)
         if CHANGED in scene.truth.units and is_live(scene, changed(scene)[0]):
             scene.truth.wrote(*changed(scene))
         found = scene.toll()
