@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest
@@ -36,6 +38,8 @@ from bucketwise.config.tables import USUAL_MEMORY
 #: The most sections of a commit, about, each of the size of a commit that an archive run makes, and the most
 #: buckets: its receipt has a bit for each.
 MAX_SECTIONS, MAX_BUCKETS = 32, 16_000_000
+#: Buckets that are decoded to tell how much memory those of a section take.
+_SAMPLED = 200
 #: With at least so many commits, a day is merged even if something was archived into it lately.
 MANY = 100
 
@@ -279,13 +283,22 @@ class _Compactor:
         policy, limit, filled, cells = manifests[0].archived_policy, self._section, list[Batch](), 0
         for batch in (it.batch for one in manifests for it in self.archive.sections(one)):
             self.context.check()
-            more, size = BucketSet(batch, policy).cells, sum(it.size for it in filled)
-            if filled and cells + more > limit.cells:
-                cells = BucketSet(Batch.concat(filled), policy).cells  # together they may share layouts
-            if filled and (size + batch.size > limit.bytes or cells + more > limit.cells):
-                buckets, filled, cells = BucketSet(Batch.concat(filled), policy), [], 0
-                yield buckets
+            more, is_long = _cells_of(batch, policy), sum(it.size for it in filled) + batch.size > limit.bytes
+            if filled and (is_long or cells + more > limit.cells):
+                buckets = BucketSet(Batch.concat(filled), policy)
+                cells = 0 if is_long else buckets.cells  # together they may share layouts
+                if is_long or cells + more > limit.cells:
+                    filled, cells = [], 0
+                    yield buckets
                 del buckets  # it takes as much memory as what is read next
             filled.append(batch)
             cells += more
         yield BucketSet(Batch.concat(filled), policy)
+
+
+def _cells_of(batch: Batch, policy: Policy) -> int:
+    """Returns about how much memory buckets take, see `BucketSet.cells`: of many, as a sample tells."""
+    if len(batch) <= _SAMPLED:
+        return BucketSet(batch, policy).cells
+    some = batch.take(np.linspace(0, len(batch) - 1, _SAMPLED).astype(np.int64))
+    return -(-BucketSet(some, policy).cells * batch.size // some.size)

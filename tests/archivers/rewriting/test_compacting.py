@@ -20,7 +20,8 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
-from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Compact
@@ -386,6 +387,27 @@ def test_a_database_is_put_back_to_before_a_merge(database: Database[Document], 
     assert sorted(cycle.archived()) == sorted(cycle.case.documents)
     assert cycle.rows() == expected_rows(cycle.case)
     assert cycle.verify().bad == []
+
+
+def test_what_is_merged_is_decoded_once(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [
+        encode({"_id": i, "symbol": "AB"[i % 2], "d": DAY0 + i * HOUR / 1000, "p": i / 7})
+        for i in range(4000)
+    ]
+    case = Case("ticks", ticks_policy(to="offline"), documents, [])
+    cycle = often(Cycle(database, case, file_store).load(), step=1, hours=4)
+    decoded: list[int] = []
+
+    def counting(batch: Batch, *given: Any, **named: Any) -> Decoded:
+        decoded.append(len(batch))
+        return decode(batch, *given, **named)
+
+    monkeypatch.setattr("bucketwise.buckets.decoding.decode.decode", counting)
+    report = cycle.compact(LATER)
+    assert (report.commits, report.into) == (4, 1)
+    assert report.buckets <= sum(decoded) <= 1.25 * report.buckets
 
 
 @pytest.mark.proof
