@@ -123,7 +123,7 @@ def superseding(before: Frozen, *docs: Doc) -> Writes:
 
 
 def sweep(run: Run) -> Steps:
-    """Copies what is due, and deletes or merges what may go."""
+    """Copies what is due, and deletes or merges what may go, day by day."""
     known = yield read("doc", "into", "copied", "merging", "pin", "hold")
     new, due, late = list[Doc](), list[Doc](), list[Doc]()
     for doc in known.of("doc").values():
@@ -142,11 +142,12 @@ def sweep(run: Run) -> Steps:
     if not docs or not (yield from runs.roll_up(run, {it.day for it in docs})):
         return
     live = (yield read("doc")).of("doc")
-    new, due, late = ([it for it in some if live.get(it.id) == it] for some in (new, due, late))
-    if new or due:
-        yield from copy(run, new, due)
-    if late:
-        yield from copy_late(run, late)
+    for day in sorted({it.day for it in docs}):
+        these = [[it for it in some if it.day == day and live.get(it.id) == it] for some in (new, due, late)]
+        if these[0] or these[1]:
+            yield from copy(run, *these[:2])
+        if these[2]:
+            yield from copy_late(run, these[2])
 
 
 def copy(run: Run, new: list[Doc], due: list[Doc]) -> Steps:

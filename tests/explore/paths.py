@@ -40,6 +40,10 @@ WRITES = {
     "commits: note what is gone": "receipt",
     "commits: note what is pinned": "pins",
     "commits: delete originals": "delete",
+    "commits: write copies": "copy",
+    "commits: copy later versions": "copy late",
+    "commits: merge later versions": "merge",
+    "commits: note what is rolled up again": "followed",
     "commits: replace": "exchange",
     "commits: place tombstones": "tombstones",
     "commits: note what has ended": "noted end",
@@ -188,7 +192,7 @@ _LENGTHS = (0, 4, 1000)
 
 @cache
 def explored() -> Paths:
-    """Returns the paths of all programs of an offline archive."""
+    """Returns the paths of all programs of an offline archive, and of the archive run of an online one."""
     found = learned(FOLDER, "paths", sources(), _explored)
     assert isinstance(found, Paths)
     return found
@@ -205,4 +209,5 @@ def _explored() -> Paths:
     for verb in ("archive", "run"):
         paths.explore_crashes(_CHANGED, verb)
         paths.explore_crashes(_FULL[:2], verb, 0)
+    paths.explore(Scope(("archive",), (0,), _LENGTHS, kind="online"), range(300))
     return paths

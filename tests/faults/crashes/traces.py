@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.explore.paths import explored
 from tests.faults.crashes.elsewhere import COPY, GLACIER, KEY, MOVES
-from tests.faults.crashes.jobs import LAKE, Job
+from tests.faults.crashes.jobs import ENDING, LAKE, Job, archived_and_late, late_and_copied
 from tests.faults.crashes.points import read_log
 
 #: Steps of the model, by operation; several words where it depends on what came before.
@@ -36,7 +36,10 @@ _STEPS = {
     r"mongo commit (hourly|daily|expired|erased) summaries": "summaries",
     r"mongo commit receipt": "receipt, delete",  # of a delete, where all has changed meanwhile
     r"mongo commit exchange": "exchange",
-    r"mongo commit delete": "delete, erase",
+    r"mongo commit delete": "delete, erase, merge",
+    r"mongo commit copy": "copy",
+    r"mongo commit copy of versions": "copy late",
+    r"mongo commit merged windows followed": "followed",
     r"mongo commit restore": "restore",
     r"mongo commit unpin": "unpin, erase",
     r"mongo commit tombstones": "tombstones",
@@ -53,6 +56,7 @@ _BESIDE = (
     r"mongo (findAndModify|update) bucketwise_(lease|runs|progress|quarantine).*",
     r"mongo (insert|delete) bucketwise_(runs|quarantine).*",
     r"mongo commit (claim|checkpoint|entries (joined|compared)|question for holds|erasure (begun|ended))",
+    r"mongo (create|createIndexes) it_archive\w*|mongo commit heads of collections",
     r"mongo commit (erased files counted|tombstones of summaries|held commits|move of receipts|heads)",
     r"mongo update bucketwise_receipts (store|lineage|owner|policy|known.*|compacted)",
     r"(file \w+|file look at|s3 \w+|cloud \w+) (lineage|owner|marker|holds|checkpoints|receipts|\.tmp)",
@@ -77,16 +81,29 @@ def words(labels: Iterator[str]) -> Iterator[frozenset[str]]:
 
 #: The verbs that the model has, and what policies have that it has not.
 _VERBS = ("archive", "run", "compact", "restore", "unpin", "erase")
-_WITHOUT = ('to = "online"', COPY, KEY, LAKE, MOVES, GLACIER)
+_VERBS_ONLINE = {"archive", "run"}
+_WITHOUT = (COPY, KEY, LAKE, MOVES, GLACIER)
 
 
 def is_modelled(job: Job, verb: str) -> bool:
-    """Returns whether the model has such runs."""
-    return verb in _VERBS and not any(it in job.text for it in _WITHOUT)
+    """Returns whether the model has such runs. Online, it has neither an end nor an erasure, and no reading
+    takes the place of another."""
+    if any(it in job.text for it in _WITHOUT):
+        return False
+    if is_online(job):
+        has_verbs = {verb, job.command[0]} <= _VERBS_ONLINE
+        return (
+            has_verbs and ENDING not in job.text and job.prepare not in (archived_and_late, late_and_copied)
+        )
+    return verb in _VERBS
 
 
-def follow(verb: str, log: Path) -> None:
+def is_online(job: Job) -> bool:
+    return 'to = "online"' in job.text
+
+
+def follow(job: Job, verb: str, log: Path) -> None:
     """Follows a run in the model, as far as it came."""
     trace = list(words(label for mark, label in read_log(log) if mark == "<"))
-    fault = explored().fault(verb, trace)
+    fault = explored().fault("archive_online" if is_online(job) else verb, trace)
     assert fault is None, fault

@@ -162,7 +162,7 @@ def run(scene: Scene, job: Job, log: str, **given: Any) -> int:
     given = {**job.given(scene, log), **given}
     code = scene.run(*job.command, meddle=(HOOKS, given)).code
     if not given.get("ahead") and is_modelled(job, job.command[0]):
-        follow(job.command[0], scene.folder / log)
+        follow(job, job.command[0], scene.folder / log)
     return code
 
 
@@ -237,7 +237,7 @@ def test_killed(
         given = {**job.watched(scene, "again"), "number": chance.randint(1, met[case.job].total())}
         assert scene.run("run", meddle=(HOOKS, given)).code in (_KILLED, 0, 3, 5 * job.halts)
         if is_modelled(job, "run"):
-            follow("run", scene.folder / "again")
+            follow(job, "run", scene.folder / "again")
         settle()
     elif "slots" in job.text and job.store == "file" and "grace" not in job.text and ENDING not in job.text:
         take_identity(scene)  # with a grace it would wait for its own
@@ -246,7 +246,7 @@ def test_killed(
     job.recovered(scene)
     runs = scene.finish(meddle=(HOOKS, job.watched(scene, "clean")))
     if is_modelled(job, "run"):
-        follow("run", scene.folder / "clean")
+        follow(job, "run", scene.folder / "clean")
     job.finished(scene)
     now = NOW
     if case.job.startswith("compacted"):
