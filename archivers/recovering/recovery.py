@@ -349,7 +349,7 @@ class Recovery:
             self._work.fence, self._receipts.registered, self._receipts.parts, self._own_fences
         )
         superseded = Superseded(self._archive)
-        is_all &= superseded.clear_unfinished(self._work.fence, self._receipts.current, self._own_fences)
+        superseded.clear_unfinished(self._work.fence, self._receipts.current, self._own_fences)
         self._adopt_unknown(self._listed(), [*heads, *unknown])
         return is_all
 

@@ -205,18 +205,16 @@ class Superseded:
         fence: int,
         current: Callable[[Sequence[str]], Set[str]],
         own: Callable[[set[int]], Collection[int]],
-    ) -> bool:
+    ) -> None:
         """Removes the files of commits that nothing has left, since a run under an older lease died that was
-        about to take buckets out of them; and what runs have written that had lost their lease. Returns
-        whether that was all. `fence`: the run's. `current`: which commits must be there. `own`: see
-        `foreign`."""
+        about to take buckets out of them; and what runs have written that had lost their lease. `fence`: the
+        run's. `current`: which commits must be there. `own`: see `foreign`."""
         files = list(self.files())
         there = current(sorted({it.commit.name for it in files}))
         unused = [it for it in files if it.commit.name in there and self.dropped(it.commit.name) is None]
         left = decisions.left_over([(it.key, it.fence or 0) for it in unused], fence)
         lost = self._of_lost_leases([it for it in files if it.commit.name not in there], own)
         self._store.delete([*left, *(it.key for it in lost)])
-        return len(left) == len(unused)
 
     def _of_lost_leases(
         self, files: Iterable[SupersededFile], own: Callable[[set[int]], Collection[int]]
