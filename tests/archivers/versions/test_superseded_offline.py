@@ -79,6 +79,19 @@ def test_what_is_gone_before_its_copy_can_leave_counts_once(
     assert set(cycle.rows().values()) == {1}
 
 
+def test_what_a_later_lease_is_about_to_keep_stays(database: Database[Document], file_store: Store) -> None:
+    """A run that has stood still beyond its lease looks for what others have left."""
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    cycle.run(LATER)
+    archive = cycle.as_stored()
+    (commit,), batch = archive.commits(), Batch.of(Docs.of([encode(FIRST)]))
+    kept = f"{Superseded(archive).put(commit.name, batch, [0], fence=9)}.bson"
+    assert files(cycle)[0].name.endswith(kept)
+    for fence, is_there in ((5, True), (9, True), (10, False)):
+        cycle.run(LATER, fence=fence)
+        assert bool(files(cycle)) is is_there
+
+
 @pytest.mark.parametrize("day", [27, 29])
 def test_a_bucket_that_moves_to_an_earlier_day_counts_once(
     database: Database[Document], file_store: Store, day: int
