@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers import decisions
 from bucketwise.archivers.context import Connections, offline_archive
-from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.archive import Cache, OfflineArchive
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import Manifest, Part
 from bucketwise.archivers.format.series import RowFilter
@@ -28,12 +28,14 @@ from bucketwise.archivers.writes import MAX_BUCKETS, archived_source, measured, 
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import selected, selector_query
-from bucketwise.buckets.fields.times import DAY_MS, as_ms
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from bucketwise.buckets.packing import Rows
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
+#: Bytes of the spans of buckets that are kept, besides those of the last section.
+_MOST_SPANS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,8 @@ class OfflineReader(ArchivedReader):
         self._archive = archive
         self._read = set[str]()
         self._partly: dict[str, list[bool]] = {}  # which sections of other commits were read
+        #: Of each bucket of a section, by its digest, the times of its first and last reading.
+        self._spans = Cache[NDArray[np.int64]](_MOST_SPANS, lambda it: it.nbytes)
 
     def at(self, session: ClientSession) -> OfflineReader:
         """Returns the same archive, with what is known of it, at another instant."""
@@ -281,15 +285,24 @@ class OfflineReader(ArchivedReader):
 
     def _chosen(self, batch: Batch, row_filter: RowFilter) -> NDArray[np.int64]:
         """Returns the buckets with a reading that passes the filter, and those that break the policy's
-        present model."""
+        present model. A section is decoded whole when it is first read: of late readings it may hold some of
+        many days."""
+        spans, near = self._spans.get(batch.digest), np.arange(len(batch))
+        if spans is not None:
+            near = np.flatnonzero((spans[:, 0] < row_filter.end) & (spans[:, 1] >= row_filter.start))
+            batch = batch.take(near)
         decoded = decode(batch, self.policy)
         columns = decoded.columns
+        if spans is None:
+            spans = np.full((len(batch), 2), (FIRST_MS, LAST_MS))
+            spans[decoded.units] = decoded.spans()
+            self._spans.put(batch.digest, spans)
         wanted = selected(columns.series, self.policy, *row_filter.series)[columns.series_of_readings]
         wanted &= (columns.time >= row_filter.start) & (columns.time < row_filter.end)
         chosen = np.ones(len(batch), dtype=np.bool_)
         chosen[decoded.units] = False
         chosen[decoded.units[columns.bucket[wanted]]] = True
-        return np.flatnonzero(chosen)
+        return near[chosen]
 
 
 class OnlineReader(ArchivedReader):
