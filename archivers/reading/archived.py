@@ -29,6 +29,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import selected, selector_query
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
+from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.packing import Rows
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
@@ -171,6 +172,7 @@ class OfflineReader(ArchivedReader):
         self._archive = archive
         self._read = set[str]()
         self._partly: dict[str, list[bool]] = {}  # which sections of other commits were read
+        self._unions = Unions()
         #: Of each bucket of a section, by its digest, the times of its first and last reading.
         self._spans = Cache[NDArray[np.int64]](_MOST_SPANS, lambda it: it.nbytes)
 
@@ -291,7 +293,7 @@ class OfflineReader(ArchivedReader):
         if spans is not None:
             near = np.flatnonzero((spans[:, 0] < row_filter.end) & (spans[:, 1] >= row_filter.start))
             batch = batch.take(near)
-        decoded = decode(batch, self.policy)
+        decoded = decode(batch, self.policy, self._unions)
         columns = decoded.columns
         if spans is None:
             spans = np.full((len(batch), 2), (FIRST_MS, LAST_MS))

@@ -152,7 +152,7 @@ def _evenness(rows: Columns, times: Sequence[int | None], fields: Sequence[str])
     those that are missing in a sample are longer."""
     even = count = 0
     for found in grouped(fields, rows, times).values():
-        steps = np.diff(np.sort(np.array(non_null(found), dtype=np.int64)))
+        steps = np.diff(np.sort(np.array(non_null(found), dtype=np.float64)))
         if len(steps):
             usual = np.quantile(steps, 0.25, method="nearest")
             even += int((np.abs(steps - usual) <= _ABOUT * usual).sum()) if usual > 0 else 0

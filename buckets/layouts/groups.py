@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.raw import Docs
-from bucketwise.buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, row_slices
+from bucketwise.buckets.bson.types import DOCUMENT, elements
+from bucketwise.buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, Path, row_slices
 from bucketwise.buckets.layouts.union import ByteLimitedCache, Containers, Union, union_of
 
 #: A layout is rare if fewer than one in so many documents share it.
@@ -22,6 +23,8 @@ _RARE_LENGTH, _MAX_FRUITLESS = 1 / 32, 4
 _WALK_COST = 64
 #: Fewer documents are read one by one faster than a union is made for them.
 _MIN_UNION = 8
+#: Fewer documents are not read in another order; and so many tell whether that helps.
+_MIN_ORDERED, _SAMPLE = 64, 16
 #: If a union takes a smaller share of the documents, it is the last.
 _MIN_SHARE = 1 / 32
 
@@ -83,7 +86,11 @@ def group_by_layout(
     unmatched: list[Members] = []
     yield from _by_length(docs, everything, rules, unmatched)
     rest = np.sort(np.concatenate(unmatched)) if unmatched else everything[:0]
-    yield from _in_unions(docs, rest, rules, unions.of(rules) if unions else ByteLimitedCache(0))
+    known: ByteLimitedCache[Union] = unions.of(rules) if unions else ByteLimitedCache(0)
+    rest = yield from _in_unions(docs, rest, rules, known)
+    if unions and len(rest) >= _MIN_ORDERED:
+        rest = yield from _ordered(docs, rest, rules, known)
+    yield from _by_length(docs, rest)
 
 
 def _by_length(
@@ -169,9 +176,9 @@ def _layout_of(document: bytes, rules: UnionRules | None, names: NamesIn | None)
 
 def _in_unions(
     docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]
-) -> Iterator[Group]:
+) -> Generator[Group, None, Members]:
     """Yields groups of documents that fit into unions: known ones first, then new ones made from some
-    of the documents; then all the others one by one."""
+    of the documents. Returns the others."""
     candidates, budget = iter(known), _MAX_PADDING * docs.size
     used: list[tuple[int, Union]] = []
     while len(rest) >= _MIN_UNION:
@@ -194,4 +201,55 @@ def _in_unions(
             break
     for _, union in sorted(used, key=lambda it: it[0]):  # that which took most is the first to be tried
         known.put(union)
-    yield from _by_length(docs, rest)
+    return rest
+
+
+def _ordered(
+    docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]
+) -> Generator[Group, None, Members]:
+    """Yields groups of documents whose slots were written in any order, as if they had been in that of their
+    numbers. Returns the others. The columns are the same; but what is packed has to be as it lies."""
+    paths = rules.containers.paths
+    some = [it for row in rest[:_SAMPLE].tolist() if (it := in_order(docs[row], paths)) is not None]
+    sample = Docs.of(some)
+    if not some or not union_of(sample, rules.containers, rules.is_sound, _MAX_PADDING * sample.size):
+        return rest
+    made = {row: in_order(docs[row], paths) for row in rest.tolist()}
+    found = {row: it for row, it in made.items() if it is not None}
+    ordered, rows = Docs.of(list(found.values())), np.array(list(found))
+    left = np.ones(len(rows), dtype=np.bool_)
+    for group in _in_unions(ordered, np.arange(len(rows)), rules, known):
+        left[group.members] = False
+        yield group._replace(members=rows[group.members])
+    return np.setdiff1d(rest, rows[~left])
+
+
+def in_order(document: bytes, containers: Collection[Path]) -> bytes | None:
+    """Returns a document with the fields in its containers, and in those inside these, in the order of the
+    numbers that name them. None where they are, or their order is not clear."""
+    found = _in_order(document, (), containers)
+    return found if found is not None and found != document and len(found) == len(document) else None
+
+
+def _in_order(document: bytes, path: Path, containers: Collection[Path]) -> bytes | None:
+    fields: list[tuple[bytes, bytes]] = []
+    for start, value, end in elements(document):
+        name, field = document[start + 1 : value - 1], document[start:end]
+        here = (*path, name.decode(errors="replace"))
+        if document[start] == DOCUMENT and any(_leads_to(here, it) for it in containers):
+            inner = _in_order(document[value:end], here, containers)
+            if inner is None:
+                return None
+            field = document[start:value] + inner
+        fields.append((name, field))
+    if any(_leads_to(path, it) and len(path) >= len(it) for it in containers):
+        numbers = {int(name) for name, _ in fields if name.isdigit()}
+        if 0 < len(numbers) < len(fields):
+            return None
+        fields.sort(key=lambda it: int(it[0]) if numbers else 0)
+    return document[:4] + b"".join([field for _, field in fields]) + b"\0"
+
+
+def _leads_to(path: Path, container: Path) -> bool:
+    """Returns whether a path is on the way to a container, or inside it."""
+    return all(a == b for a, b in zip(path, container, strict=False))

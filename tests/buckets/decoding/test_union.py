@@ -35,7 +35,7 @@ from tests.buckets.bad_documents import BAD_DOCUMENTS, BadDocument, sound_of
 from tests.buckets.batches import batch_of
 from tests.buckets.decoding.test_decode import check_values
 from tests.buckets.decoding.test_pack import check_round_trip
-from tests.buckets.irregular import POLICIES, SAMPLES, SLOTS, Writer, eager
+from tests.buckets.irregular import NESTED, POLICIES, SAMPLES, SLOTS, Writer, eager
 from tests.buckets.oracle import Bucket
 from tests.buckets.strategies import Case, cases
 from tests.examples import examples
@@ -92,6 +92,7 @@ def check_as_one_by_one(batch: Batch, policy: Policy) -> None:
     for mode in (eager(), nullcontext()):
         with mode:
             assert outcome(lambda: as_told(decode(batch, policy))) == expected
+            assert outcome(lambda: as_told(decode(batch, policy, groups.Unions()))) == expected
 
 
 @quick
@@ -347,7 +348,7 @@ def test_what_breaks_its_model_is_told_as_one_by_one(bad: BadDocument) -> None:
 def test_irregular_buckets_are_laid_out_together(policy: Policy) -> None:
     """What their speed rests on."""
     writer = Writer(Random(1), policy)
-    writer.missing, writer.odd, writer.size, writer.named = 0.1, 0.01, 12, True
+    writer.missing, writer.odd, writer.size, writer.named, writer.shuffled = 0.1, 0.01, 12, True, 0.0
     batch = batch_of(writer.buckets(64))
     assert (
         sum(
@@ -359,6 +360,18 @@ def test_irregular_buckets_are_laid_out_together(policy: Policy) -> None:
     )
     packed = pack(BucketSet(batch, policy))
     assert len(packed.groups) <= 24
+
+
+@pytest.mark.parametrize("policy", [SLOTS, NESTED], ids=["slots", "slots in slots"])
+def test_slots_in_any_order_are_laid_out_together_where_only_their_columns_matter(policy: Policy) -> None:
+    writer = Writer(Random(2), policy)
+    writer.missing, writer.odd, writer.size, writer.named, writer.shuffled = 0.1, 0.0, 12, True, 1.0
+    docs = batch_of(writer.buckets(100)).main
+    rules = model_of(policy).union_rules
+    found = list(group_by_layout(docs, rules, groups.Unions()))
+    assert sum(len(it.members) for it in found if it.present is not None) >= 60
+    assert sorted(row for it in found for row in it.members.tolist()) == list(range(100))
+    assert len(list(group_by_layout(docs, rules))) >= 90  # as they are packed
 
 
 def flipped(document: bytes, at: int, bit: int) -> bytes:

@@ -307,6 +307,12 @@ def test_whatever_documents_hold(documents: list[list[Field]], native: dict[str,
     assert found.evidence
 
 
+def test_times_beyond_all_calendars_are_no_times() -> None:
+    pair = bson_of.array(bson_of.double(2.0**63 / 1000), bson_of.double(0.0))
+    document = bson_of.document(("_id", bson_of.int32(1)), ("held", bson_of.array(pair)))
+    assert guess("it", "it", Docs.of([document]), [], None).evidence
+
+
 @settings(max_examples=examples(25))
 @given(strategies.cases())
 def test_buckets_of_any_policy(case: strategies.Case) -> None:
