@@ -9,7 +9,7 @@ from bench import bounds, engines, ours, peers
 from bench.identities import UNORDERED
 from bench.shapes import FURTHER, TEXTS
 from bench.testbed import Action, Testbed
-from bench.workloads import AVERAGES, IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, STEPS, Workload
+from bench.workloads import AVERAGES, IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, STEPS, UPSERTED, Workload
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Case:
     @property
     def is_irregular(self) -> bool:
         """Returns whether documents of the workload differ in shape."""
-        return self.workload in (*IRREGULAR, SPARSE, *FURTHER, *UNORDERED)
+        return self.workload in (*IRREGULAR, SPARSE, UPSERTED, *FURTHER, *UNORDERED)
 
 
 def _nothing(_testbed: Testbed) -> None:
@@ -129,6 +129,10 @@ CASES += [
     Case(shape, job, (Comparison(job, _MIN_TEXT if shape.name in TEXTS else _MIN_IRREGULAR, like),))
     for shape, like in FURTHER.items()
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
+]
+CASES += [
+    Case(UPSERTED, _SUMMARIES, (Comparison(_SUMMARIES, 0.2, MINUTES),)),
+    Case(UPSERTED, _PARQUET, (Comparison(_PARQUET, None, MINUTES),)),  # they are packed one by one
 ]
 CASES += [
     Case(MINUTES, job, tuple(Comparison(it, None) for it in engine_jobs))

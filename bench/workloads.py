@@ -88,6 +88,15 @@ def _gaps(number: int, rng: np.random.Generator) -> Iterator[Document]:
     return _minutes(number, rng, slots, _SYMBOLS)
 
 
+def _upserted(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    """Yields buckets whose slots are in any order, as several writers set them."""
+
+    def slots(values: list[float]) -> Document:
+        return {_SLOTS[slot]: values[slot] for slot in rng.permutation(_SECONDS).tolist()}
+
+    return _minutes(number, rng, slots, _SYMBOLS)
+
+
 def _mixed(number: int, rng: np.random.Generator) -> Iterator[Document]:
     """Yields buckets with whole numbers as ints, as JavaScript drivers write them."""
 
@@ -230,6 +239,7 @@ IRREGULAR = (
     Workload("minute buckets, some of doubles, some of longs", _longs, SLOT_KEYS),
     Workload("minute buckets, symbols of 1 to 20 letters", _named, SLOT_KEYS),
 )
+UPSERTED = Workload("minute buckets, slots in any order", _upserted, SLOT_KEYS)
 SPARSE = Workload("sample buckets of 100 to 200, some without value", _sparse, SAMPLE_KEYS, SAMPLE_INDEXES)
 COUNTS = Workload("minute buckets of counts", _counts, SLOT_KEYS)
 STATES = Workload("minute buckets of five values", _states, SLOT_KEYS)

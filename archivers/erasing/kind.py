@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import bson
+from bson.errors import InvalidBSON
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.erasure import BucketNames, Erasure, ErasureWork
@@ -97,11 +98,15 @@ def decoded_from(documents: Iterable[bytes]) -> Iterator[dict[str, object]]:
 
 
 def unpacked(document: dict[str, object]) -> dict[str, object]:
-    """Returns the document with the `_id`s that receipts hold compressed."""
+    """Returns the document with the `_id`s that receipts hold compressed. What is no such bytes stays as it
+    is, as hashes do: they say nothing."""
     packed = document.get("ids")
-    if not isinstance(packed, bytes) or packed[:1] != b"\x78":
+    if not isinstance(packed, bytes):
         return document
-    return {**document, "ids": bson.decode(zlib.decompress(packed), codec_options=TOLERANT)}
+    try:
+        return {**document, "ids": bson.decode(zlib.decompress(packed), codec_options=TOLERANT)}
+    except (zlib.error, InvalidBSON):
+        return document
 
 
 def _is_of_another(document: dict[str, object], policy: Policy) -> bool:

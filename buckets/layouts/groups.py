@@ -89,7 +89,7 @@ def group_by_layout(
     known: ByteLimitedCache[Union] = unions.of(rules) if unions else ByteLimitedCache(0)
     rest = yield from _in_unions(docs, rest, rules, known)
     if unions and len(rest) >= _MIN_ORDERED:
-        rest = yield from _ordered(docs, rest, rules, known)
+        rest = yield from _ordered(docs, rest, rules, unions)
     yield from _by_length(docs, rest)
 
 
@@ -204,24 +204,23 @@ def _in_unions(
     return rest
 
 
-def _ordered(
-    docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]
-) -> Generator[Group, None, Members]:
+def _ordered(docs: Docs, rest: Members, rules: UnionRules, unions: Unions) -> Generator[Group, None, Members]:
     """Yields groups of documents whose slots were written in any order, as if they had been in that of their
     numbers. Returns the others. The columns are the same; but what is packed has to be as it lies."""
-    paths = rules.containers.paths
-    some = [it for row in rest[:_SAMPLE].tolist() if (it := in_order(docs[row], paths)) is not None]
-    sample = Docs.of(some)
-    if not some or not union_of(sample, rules.containers, rules.is_sound, _MAX_PADDING * sample.size):
+    some, _ = _in_order_of_slots(docs, rest[:_SAMPLE], rules)
+    if 2 * sum(1 for _ in group_by_layout(some, rules)) >= len(some):
         return rest
-    made = {row: in_order(docs[row], paths) for row in rest.tolist()}
-    found = {row: it for row, it in made.items() if it is not None}
-    ordered, rows = Docs.of(list(found.values())), np.array(list(found))
-    left = np.ones(len(rows), dtype=np.bool_)
-    for group in _in_unions(ordered, np.arange(len(rows)), rules, known):
-        left[group.members] = False
+    ordered, rows = _in_order_of_slots(docs, rest, rules)
+    for group in group_by_layout(ordered, rules, unions):
         yield group._replace(members=rows[group.members])
-    return np.setdiff1d(rest, rows[~left])
+    return np.setdiff1d(rest, rows)
+
+
+def _in_order_of_slots(docs: Docs, rows: Members, rules: UnionRules) -> tuple[Docs, Members]:
+    """Returns those of these documents that are in another order then, and which these are."""
+    made = [in_order(docs[row], rules.containers.paths) for row in rows.tolist()]
+    found = [it for it in made if it is not None]
+    return Docs.of(found), rows[[it is not None for it in made]]
 
 
 def in_order(document: bytes, containers: Collection[Path]) -> bytes | None:

@@ -6,6 +6,8 @@ import bson
 import pytest
 
 from bucketwise.archivers.erasing.erasure import TextMatcher
+from bucketwise.archivers.erasing.kind import unpacked
+from bucketwise.archivers.records.deletions import packed_ids
 
 MATCHER = TextMatcher(["Anna B", "AB", "7", "true", "", "4.50"])
 
@@ -39,6 +41,14 @@ def test_longer_texts_are_words_and_short_ones_the_whole(value: Any, is_found: b
 def test_what_is_no_candidate_holds_none() -> None:
     assert MATCHER.may_be_in(bson.encode({"by": "about Anna B."}))
     assert not MATCHER.may_be_in(bson.encode({"by": "7 true"}))
+
+
+def test_compressed_ids_of_receipts_are_read_and_hashes_are_not() -> None:
+    """These may begin as if they were compressed."""
+    packed = packed_ids(["Anna B"])
+    assert MATCHER.is_in(unpacked({"ids": packed}))
+    for hashes in (b"x" + bytes(7), b"x\x9c" + bytes(6), packed[:-3], b""):
+        assert unpacked({"kind": "copies", "ids": hashes}) == {"kind": "copies", "ids": hashes}
 
 
 def test_a_reason_names_any_of_them_in_capitals_or_not() -> None:
