@@ -210,8 +210,4 @@ def _forecast(
     if is_archived:
         copied = monthly([it.of_stored for it in stored.spans])
         added += grown if copied is None else copied
-    return Forecast(added + _of_summaries(summaries), without)
-
-
-def _of_summaries(summaries: Iterable[StoredSpan]) -> int:
-    return sum(monthly([it.of_stored]) or 0 for it in summaries)
+    return Forecast(added + sum(monthly([it.of_stored]) or 0 for it in summaries), without)

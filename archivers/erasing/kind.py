@@ -159,7 +159,6 @@ class NoSeries:
 
     def holdings(self, erasure: Erasure) -> Iterator[PlaceHolding]:
         """Yields nothing."""
-        del erasure
         return iter(())
 
     def erase(self, work: ErasureWork) -> None:
@@ -167,15 +166,12 @@ class NoSeries:
 
     def leftovers(self, erasure: Erasure) -> Iterator[Remaining]:
         """Yields nothing."""
-        del erasure
         return iter(())
 
     def texts(self, search: TextSearch) -> Iterator[Remaining]:
         """Yields nothing."""
-        del search
         return iter(())
 
     def unreached(self, erasure: Erasure) -> Iterator[Remaining]:
         """Yields nothing."""
-        del erasure
         return iter(())

@@ -298,7 +298,6 @@ class OfflineSeries:
 
     def unreached(self, erasure: Erasure) -> Iterator[Remaining]:
         """Yields older versions of files, which count as found, and the digests in manifests."""
-        del erasure
         yield from self._older_versions()
         yield Remaining(f"{self.archive.store.url}/{self._name}/meta", _DIGESTS, False)
 

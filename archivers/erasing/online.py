@@ -134,7 +134,6 @@ class CollectionEraser:
     def _note_rewritten(self, before: Batch, after: Batch, session: ClientSession) -> None:
         """Takes broken ones out of quarantine, since what is told of them may name the series: the next run
         looks at them again."""
-        del after
         self._work.drop_quarantine(before.main.ids, session)
 
 
@@ -246,7 +245,6 @@ class OnlineSeries:
 
     def leftovers(self, erasure: Erasure) -> Iterator[Remaining]:
         """Yields nothing: MongoDB keeps no half-done writes."""
-        del erasure
         return iter(())
 
     def texts(self, search: TextSearch) -> Iterator[Remaining]:
@@ -255,5 +253,4 @@ class OnlineSeries:
 
     def unreached(self, erasure: Erasure) -> Iterator[Remaining]:
         """Yields nothing: the oplog is named for every policy."""
-        del erasure
         return iter(())

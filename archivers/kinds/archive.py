@@ -122,26 +122,47 @@ class Archive(Protocol):
         """Brings back every bucket that is asked for. Raises UsageError for a target that won't do."""
 
 
-class NeverCompacted:
-    """An archive without commits to merge."""
+class WithoutCommits:
+    """An archive that has no commits: none to list, to sign, to merge, or to name in a table."""
+
+    def check_complete(self) -> None:
+        """Does nothing."""
+
+    def check_own(self) -> None:
+        """Does nothing."""
+
+    def check_adoptable(self) -> None:
+        """Does nothing."""
+
+    def sign(self, keys: Keys) -> int:
+        """Returns 0."""
+        return 0
 
     def compact(self, options: CompactOptions) -> CompactReport:
         """Returns an empty report."""
         from bucketwise.archivers.compact import CompactReport
 
-        del options
         return CompactReport()
 
     def plan_compaction(self, options: CompactOptions) -> CompactReport:
         """Returns an empty report."""
         from bucketwise.archivers.compact import CompactReport
 
-        del options
         return CompactReport(bytes_after=None)
+
+    def lake_differences(self, lake: Lake) -> list[LakeDifference]:
+        """Returns none."""
+        return []
+
+    def sync_lake(self, lake: Lake, *, whole: bool) -> LakeReport:
+        """Returns an empty report."""
+        from bucketwise.archivers.lake.records import LakeReport
+
+        return LakeReport()
 
 
 @dataclass(frozen=True)
-class NoArchive(NeverCompacted):
+class NoArchive(WithoutCommits):
     """The `Archive` of a policy without one. Receipts may be left of an earlier one."""
 
     context: ArchiveContext
@@ -153,23 +174,9 @@ class NoArchive(NeverCompacted):
         """Returns no manifests."""
         return []
 
-    def check_complete(self) -> None:
-        """Does nothing."""
-
-    def check_own(self) -> None:
-        """Does nothing."""
-
     def needs_adoption(self) -> bool:
         """Returns False."""
         return False
-
-    def check_adoptable(self) -> None:
-        """Does nothing."""
-
-    def sign(self, keys: Keys) -> int:
-        """Returns 0."""
-        del keys
-        return 0
 
     def adopt(self) -> list[str]:
         """Returns no commits."""
@@ -179,7 +186,6 @@ class NoArchive(NeverCompacted):
         """Returns an empty report."""
         from bucketwise.archivers.context import ArchiveReport
 
-        del options
         return ArchiveReport("none")
 
     def plan(self, options: ArchiveOptions) -> ArchiveReport:
@@ -207,7 +213,7 @@ class NoArchive(NeverCompacted):
             verify_receipts(self.context, report)
         return report
 
-    def verify_records(self, has_turn: HasTurn | None = None) -> VerifiedRecords:  # noqa: ARG002
+    def verify_records(self, has_turn: HasTurn | None = None) -> VerifiedRecords:
         """Verifies receipts."""
         from bucketwise.archivers.verifying.report import VerifiedRecords
 
@@ -217,12 +223,10 @@ class NoArchive(NeverCompacted):
         """Returns an empty report."""
         from bucketwise.archivers.verifying.report import VerifyReport
 
-        del pieces
         return VerifyReport(), []
 
     def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
         """Returns no days."""
-        del not_since
         return {}
 
     @property
@@ -234,7 +238,6 @@ class NoArchive(NeverCompacted):
         """Returns no days."""
         from bucketwise.archivers.moving.archive import check_kind
 
-        del days, seed
         check_kind(self.context.database, self.context.policy)
         return []
 
@@ -251,18 +254,6 @@ class NoArchive(NeverCompacted):
         from bucketwise.archivers.erasing.kind import NoSeries
 
         return NoSeries()
-
-    def lake_differences(self, lake: Lake) -> list[LakeDifference]:
-        """Returns none."""
-        del lake
-        return []
-
-    def sync_lake(self, lake: Lake, *, whole: bool) -> LakeReport:
-        """Returns an empty report."""
-        from bucketwise.archivers.lake.records import LakeReport
-
-        del lake, whole
-        return LakeReport()
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Raises UsageError."""

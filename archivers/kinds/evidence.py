@@ -278,7 +278,6 @@ class NoEvidence:
 
     def may_cover(self, hold: Hold) -> bool:
         """Returns False."""
-        del hold
         return False
 
     def totals(self) -> ArchivedTotals:
@@ -291,7 +290,6 @@ class NoEvidence:
 
     def stored(self, since_ms: int) -> Stored:
         """Returns zeros."""
-        del since_ms
         return Stored(0, 0, ())
 
     def samples(self) -> Iterator[Batch]:
@@ -300,21 +298,17 @@ class NoEvidence:
 
     def find(self, identity: Any, at_ms: int | None) -> None:
         """Returns None."""
-        del identity, at_ms
 
     def covering(self, at_ms: int, selector: Selector) -> Iterator[Located]:
         """Yields nothing."""
-        del at_ms, selector
         return iter(())
 
     def copies(self, buckets: Batch, policy: Policy, live: Iterable[bytes]) -> dict[bytes, list[Copy]]:
         """Returns no copies."""
-        del buckets, policy, live
         return {}
 
     def events(self, raw_id: bytes, copies: Sequence[Copy], span: Span) -> Iterator[Event]:
         """Yields nothing."""
-        del raw_id, copies, span
         return iter(())
 
     def expires_with(self, copy: Copy, last_ms: int) -> ExpiresWith:
@@ -323,7 +317,6 @@ class NoEvidence:
 
     def rows(self, grid: Grid, selector: Selector, session: ClientSession) -> ArchivedRows:
         """Returns empty rows."""
-        del session
         return ArchivedRows((), Tally(grid, self._policy, selector), grid.zeros(), {})
 
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from bson.objectid import ObjectId
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.context import ArchiveContext, ArchiveReport
 from bucketwise.archivers.expiring.held import held_by, known_longest, longest_held
-from bucketwise.archivers.expiring.rule import RetentionRules
+from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRules
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest, Origin, encoded
+from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.kinds.evidence import (
     ArchivedRows,
     ArchivedState,
@@ -40,10 +41,18 @@ from bucketwise.archivers.kinds.evidence import (
     What,
     covering,
 )
-from bucketwise.archivers.records.heads import last_checkpoint, link_of, read_heads
+from bucketwise.archivers.records.heads import (
+    check_all_present,
+    check_heads,
+    check_none_reappeared,
+    last_checkpoint,
+    link_of,
+    read_heads,
+)
+from bucketwise.archivers.records.pins import CommitDays
 from bucketwise.archivers.records.receipt_files import numbered_for
 from bucketwise.archivers.records.receipts import Receipts, commit_of, live_of
-from bucketwise.archivers.records.registry import Registry
+from bucketwise.archivers.records.registry import Registry, check_own
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.history import OfflineHistories, Version, one_of
 from bucketwise.archivers.writes import may_cover, name_of, same_id
@@ -57,12 +66,7 @@ from bucketwise.rollups.holds import Hold
 
 if TYPE_CHECKING:
     from bucketwise.archivers.compact import CompactOptions, CompactReport
-    from bucketwise.archivers.context import ArchiveContext, ArchiveReport
     from bucketwise.archivers.erasing.offline import OfflineSeries
-    from bucketwise.archivers.expiring.rule import ExpiryReport
-    from bucketwise.archivers.format.archive import OfflineArchive
-    from bucketwise.archivers.format.keys import Keys
-    from bucketwise.archivers.format.manifest import Manifest
     from bucketwise.archivers.kinds.drill import DrilledDay
     from bucketwise.archivers.lake.records import LakeDifference, LakeReport
     from bucketwise.archivers.moving.archive import ArchiveOptions
@@ -223,7 +227,6 @@ class OfflineEvidence:
 
     def expires_with(self, copy: Copy, last_ms: int) -> ExpiresWith:
         """Returns the commit."""
-        del last_ms
         manifest = _commit_of(copy.version)
         rules = RetentionRules(self._policy, self._context.now)
         rule = longest_held(held_by(self._archive, manifest), rules)
@@ -318,21 +321,15 @@ class Offline:
 
     def heads(self) -> list[Manifest]:
         """Verifies that the store holds the last manifests, and what was found damaged. Returns them."""
-        from bucketwise.archivers.records.heads import check_heads
-
         return check_heads(self.context.receipts, self.held, goes_on=True).manifests
 
     def check_complete(self) -> None:
         """Raises HaltedError where a commit is missing, or one that was dropped has come back: lists them."""
-        from bucketwise.archivers.records.heads import check_all_present, check_none_reappeared
-
         check_none_reappeared(self.context.receipts, self.held)
         check_all_present(self.context.receipts, self.held, adopts=False)
 
     def check_own(self) -> None:
         """Raises HaltedError where a commit or its files come from elsewhere: lists them."""
-        from bucketwise.archivers.records.registry import check_own
-
         check_own(self.context.receipts, self.held, self.context.known_fences)
 
     def needs_adoption(self) -> bool:
@@ -421,7 +418,6 @@ class Offline:
 
     def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
         """Reads the files of these commits."""
-        from bucketwise.archivers.format.names import Commit
         from bucketwise.archivers.verifying.offline import verify_commits
 
         commits = [it for it in pieces if isinstance(it, Commit)]
@@ -429,8 +425,6 @@ class Offline:
 
     def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
         """Returns the days of commits that were made before then, and not drilled since."""
-        from bucketwise.archivers.records.pins import CommitDays
-
         return CommitDays(self.context.receipts).drilled(not_since)
 
     @property

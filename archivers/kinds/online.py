@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.online import tombstone_name, tombstones_of
-from bucketwise.archivers.expiring.rule import RetentionRules
+from bucketwise.archivers.context import ArchiveContext, ArchiveReport
+from bucketwise.archivers.expiring.online import expire_online, tombstone_name, tombstones_of
+from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRules
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import day, day_number
 from bucketwise.archivers.format.series import RowFilter
-from bucketwise.archivers.kinds.archive import NeverCompacted
+from bucketwise.archivers.kinds.archive import WithoutCommits
 from bucketwise.archivers.kinds.evidence import (
     ArchivedRows,
     ArchivedState,
@@ -32,11 +34,12 @@ from bucketwise.archivers.kinds.evidence import (
 from bucketwise.archivers.reading.archived import OnlineReader
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.deletions import KEPT, unpacked_names
-from bucketwise.archivers.records.online_heads import ArchivedDays
+from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads
+from bucketwise.archivers.records.pins import DrilledDays, days_of
 from bucketwise.archivers.records.receipts import CODEC
 from bucketwise.archivers.versions.history import History, OnlineHistories, one_of
 from bucketwise.archivers.worth import CollectionSize, size_of
-from bucketwise.archivers.writes import archived_source, holds_any, same_id
+from bucketwise.archivers.writes import archive_collections, archived_source, holds_any, same_id
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import Selector, selector_query
@@ -45,17 +48,11 @@ from bucketwise.buckets.sampling.sample import sample
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
-from bucketwise.config.tables import Lake
 from bucketwise.rollups.holds import Hold
 
 if TYPE_CHECKING:
-    from bucketwise.archivers.context import ArchiveContext, ArchiveReport
     from bucketwise.archivers.erasing.online import OnlineSeries
-    from bucketwise.archivers.expiring.rule import ExpiryReport
-    from bucketwise.archivers.format.keys import Keys
-    from bucketwise.archivers.format.manifest import Manifest
     from bucketwise.archivers.kinds.drill import DrilledDay
-    from bucketwise.archivers.lake.records import LakeDifference, LakeReport
     from bucketwise.archivers.moving.archive import ArchiveOptions
     from bucketwise.archivers.restoring.options import RestoreOptions
     from bucketwise.archivers.restoring.settle import RestoreReport
@@ -119,7 +116,6 @@ class OnlineEvidence:
 
     def find(self, identity: Any, at_ms: int | None) -> Located | None:
         """Returns the bucket with this `_id`; None where there is none."""
-        del at_ms
         found = (it for it in self._sound(self._source().by_ids([identity])) if len(it))
         return next((Located(self._policy, one_of(it, 0)) for it in found), None)
 
@@ -131,7 +127,6 @@ class OnlineEvidence:
 
     def copies(self, buckets: Batch, policy: Policy, live: Iterable[bytes]) -> dict[bytes, list[Copy]]:
         """Returns the versions beside the archive, and what they are merged to, which comes last."""
-        del live
         found = OnlineHistories(self._context.database, self._policy).of(buckets, policy, [])
         waiting = self._receipts.copied(buckets.main.ids)
         return {name: list(_copies(history, waiting)) for name, history in found.items()}
@@ -200,8 +195,9 @@ def _copies(history: History, waiting: dict[bytes, datetime]) -> Iterator[Copy]:
 
 
 @dataclass(frozen=True)
-class Online(NeverCompacted):
-    """The `Archive` of collections."""
+class Online(WithoutCommits):
+    """The `Archive` of collections. They lie in this database: `heads` counts their documents, and `verify`
+    compares them with receipts, which alone vouch for them. Whatever they hold is adopted."""
 
     context: ArchiveContext
 
@@ -220,12 +216,6 @@ class Online(NeverCompacted):
         check_collections(context.database, context.policy, context.keys, context.state.record)
         return []
 
-    def check_complete(self) -> None:
-        """Does nothing: `heads` counts the documents."""
-
-    def check_own(self) -> None:
-        """Does nothing: its collections lie in this database, and `verify` compares their documents."""
-
     def needs_adoption(self) -> bool:
         """Returns whether the collections are not those that were left, or hold what no receipt names."""
         from bucketwise.archivers.verifying.online import unknown
@@ -235,17 +225,8 @@ class Online(NeverCompacted):
         except HaltedError:
             return True
 
-    def check_adoptable(self) -> None:
-        """Does nothing: whatever the collections hold now is taken over."""
-
-    def sign(self, keys: Keys) -> int:
-        """Returns 0: receipts alone vouch for documents."""
-        del keys
-        return 0
-
     def adopt(self) -> list[str]:
         """Records the collections as they are now, and what no receipt names. Returns no commits."""
-        from bucketwise.archivers.records.online_heads import OnlineHeads
         from bucketwise.archivers.verifying.online import adopt_unknown
         from bucketwise.archivers.versions.merging import record_all_superseded
 
@@ -273,16 +254,11 @@ class Online(NeverCompacted):
 
     def expire(self) -> ExpiryReport:
         """Expires days."""
-        return self._expiry(writes=True)
+        return expire_online(self.context, writes=True)
 
     def plan_expiry(self) -> ExpiryReport:
         """Returns what `expire` would do."""
-        return self._expiry(writes=False)
-
-    def _expiry(self, *, writes: bool) -> ExpiryReport:
-        from bucketwise.archivers.expiring.online import expire_online
-
-        return expire_online(self.context, writes=writes)
+        return expire_online(self.context, writes=False)
 
     def verify(self, within: TimeRange = EVER) -> VerifyReport:
         """Compares documents with receipts."""
@@ -290,10 +266,8 @@ class Online(NeverCompacted):
 
         return verify(self.context, within)
 
-    def verify_records(self, has_turn: HasTurn | None = None) -> VerifiedRecords:  # noqa: ARG002
+    def verify_records(self, has_turn: HasTurn | None = None) -> VerifiedRecords:
         """Verifies heads, kept versions and receipts. Returns the days on which archived buckets end."""
-        from bucketwise.archivers.format.names import day
-        from bucketwise.archivers.records.online_heads import OnlineHeads
         from bucketwise.archivers.verifying.online import verify_beside, verify_heads
         from bucketwise.archivers.verifying.report import (
             ArchivedDay,
@@ -306,26 +280,18 @@ class Online(NeverCompacted):
         verify_heads(self.context, report)
         is_damaged = bool(report.bad)
         verify_beside(self.context, report)
-        days = [IntactPiece(ArchivedDay(day(it * DAY_MS)), count) for it, count in self._counts()]
+        source = self._source
+        counts = ((it, source.count_ending(it * DAY_MS, (it + 1) * DAY_MS)) for it in days_of(source))
+        days = [IntactPiece(ArchivedDay(day(it * DAY_MS)), count) for it, count in counts]
         heads = OnlineHeads(self.context.database, self.context.policy)
         return VerifiedRecords(report, days, [], is_damaged, None if is_damaged else heads.read().baseline)
 
-    def _counts(self) -> Iterator[tuple[int, int]]:
-        """Yields each UTC day of the archive, since 1970, and how many buckets end on it."""
-        from bucketwise.archivers.records.pins import days_of
-
-        source = self._source
-        return ((it, source.count_ending(it * DAY_MS, (it + 1) * DAY_MS)) for it in days_of(source))
-
     @property
     def _source(self) -> Source:
-        from bucketwise.archivers.writes import archived_source
-
         return archived_source(self.context.database, self.context.policy)
 
     def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
         """Compares the documents of these days with their receipts. Returns the days that are undamaged."""
-        from bucketwise.archivers.format.names import day_number
         from bucketwise.archivers.verifying.online import verify_range
         from bucketwise.archivers.verifying.report import IntactPiece, VerifyReport
 
@@ -342,15 +308,11 @@ class Online(NeverCompacted):
 
     def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
         """Returns the days of what left its source before then, and was not drilled since."""
-        from bucketwise.archivers.records.pins import DrilledDays
-
         return DrilledDays(self.context.receipts, self._source).due(not_since)
 
     @property
     def place(self) -> str:
         """Returns the collection."""
-        from bucketwise.archivers.writes import archive_collections
-
         return archive_collections(self.context.policy)[0]
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
@@ -370,18 +332,6 @@ class Online(NeverCompacted):
         from bucketwise.archivers.erasing.online import OnlineSeries
 
         return OnlineSeries(self.context)
-
-    def lake_differences(self, lake: Lake) -> list[LakeDifference]:
-        """Returns none: there are no parts that a table could list."""
-        del lake
-        return []
-
-    def sync_lake(self, lake: Lake, *, whole: bool) -> LakeReport:
-        """Returns an empty report."""
-        from bucketwise.archivers.lake.records import LakeReport
-
-        del lake, whole
-        return LakeReport()
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what the collections hold."""

@@ -387,5 +387,4 @@ class OfflineDryRun(DryRun, OfflineRun):
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
     ) -> None:
-        del outdated, live
         self._count(len(same), self._work.waits(manifest.newest.created))

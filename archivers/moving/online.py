@@ -169,7 +169,6 @@ class OnlineRun:
     def _skip_due(self, due: list[int]) -> list[int]:
         """Returns which buckets, of those that equal copies of earlier runs and may go, are not to be moved:
         none, since `move` deletes them."""
-        del due
         return []
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:

@@ -114,7 +114,6 @@ class ArchivedReader(ABC):
 
     def parts(self, row_filter: RowFilter) -> Iterator[Part] | None:
         """Returns the parts that may hold something of what is asked for; None where an archive has none."""
-        del row_filter
         return None
 
     def series_types(self) -> dict[str, str]:
@@ -368,17 +367,14 @@ class NothingArchived(ArchivedReader):
 
     def at(self, session: ClientSession) -> NothingArchived:
         """Returns this reader: nothing is archived at any instant."""
-        del session
         return self
 
     def readings(self, row_filter: RowFilter, *, is_by_rows: bool) -> Iterator[Batch]:
         """Yields nothing."""
-        del row_filter, is_by_rows
         return iter(())
 
     def earliest(self, at_or_after_ms: int) -> None:
         """Returns None."""
-        del at_or_after_ms
 
     def span(self) -> None:
         """Returns None."""

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Literal
@@ -165,10 +165,8 @@ class S3Store(ServedStore):
         for attempt in itertools.count(1):
             if attempt > 1:
                 self.requests.count_retry()
-            try:
+            with self._failing("get", key):  # after all retries
                 reply = self._client.get_object(**self._where(key))
-            except FAILURES as error:  # after all retries
-                raise self._error("get", key, error) from error
             check_size(reply.get("ContentLength", size), size, f"{self.url}/{key}")
             try:
                 data: bytes = reply["Body"].read()
@@ -194,10 +192,7 @@ class S3Store(ServedStore):
         """Compares the object's size, and the SHA-256 that the server has computed of it. Reads the object
         where the server has none: it keeps none, or the object was uploaded without."""
         place = f"{self.url}/{key}"
-        try:
-            found = self._client.head_object(**self._where(key), ChecksumMode="ENABLED")
-        except FAILURES as error:
-            raise self._error("look at", key, error) from error
+        found = self._told(key)
         check_size(found["ContentLength"], size, place)
         if (kept := found.get("ChecksumSHA256")) is None:
             check_bytes(self.get_bytes(key, size), sha256, place)
@@ -220,10 +215,8 @@ class S3Store(ServedStore):
         where, options = self._where(key), self._locks_of(key, before)
         options |= {"StorageClass": storage_class, "ChecksumAlgorithm": "SHA256"}
         options["CopySourceIfMatch"] = before["ETag"]
-        try:
+        with self._failing("move", key):
             self._client.copy_object(**where, CopySource=where, **options)
-        except FAILURES as error:
-            raise self._error("move", key, error) from error
         after = self._told(key)
         check_size(after["ContentLength"], size, place)
         if self._kept(after) not in kept:
@@ -268,10 +261,8 @@ class S3Store(ServedStore):
         return found
 
     def _told(self, key: str) -> dict[str, Any]:
-        try:
+        with self._failing("look at", key):
             found: dict[str, Any] = self._client.head_object(**self._where(key), ChecksumMode="ENABLED")
-        except FAILURES as error:
-            raise self._error("look at", key, error) from error
         return found
 
     @staticmethod
@@ -329,7 +320,7 @@ class S3Store(ServedStore):
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=self._prefix + prefix, **where
         )
-        try:
+        with self._failing("list", prefix):
             found = [
                 StoreObject(item["Key"].removeprefix(self._prefix), item["Size"], item["LastModified"])
                 for page in pages
@@ -337,8 +328,6 @@ class S3Store(ServedStore):
                 if not item["Key"].endswith("/")  # a folder that a console made
                 and item["Key"] > self._prefix + after  # some servers that speak S3 ignore StartAfter
             ]
-        except FAILURES as error:
-            raise self._error("list", prefix, error) from error
         # S3 lists in the order of keys; not every server that speaks S3 does.
         yield from sorted(found, key=lambda item: item.key)
 
@@ -347,12 +336,10 @@ class S3Store(ServedStore):
         waiting = iter(keys)
         while batch := list(islice(waiting, _DELETE_BATCH)):
             names = [{"Key": self._where(key)["Key"]} for key in batch]
-            try:
+            with self._failing("delete", batch[0]):
                 reply = self._client.delete_objects(
                     Bucket=self._bucket, Delete={"Objects": names, "Quiet": True}
                 )
-            except FAILURES as error:
-                raise self._error("delete", batch[0], error) from error
             refused = [item for item in reply.get("Errors", ()) if item.get("Code") != "NoSuchKey"]
             if refused:
                 key = refused[0].get("Key", "").removeprefix(self._prefix)
@@ -415,6 +402,14 @@ class S3Store(ServedStore):
 
     def _error(self, operation: str, key: str, error: Exception) -> StoreError:
         return store_error(operation, f"{self.url}/{key}", error)
+
+    @contextmanager
+    def _failing(self, operation: str, key: str) -> Iterator[None]:
+        """Raises what the client raises in the block as an error of the store."""
+        try:
+            yield
+        except FAILURES as error:
+            raise self._error(operation, key, error) from error
 
     def _refuses_overwrite(self, key: str) -> bool:
         try:

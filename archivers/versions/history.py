@@ -263,7 +263,6 @@ class OnlineHistories:
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of the buckets that are merged from several versions."""
-        del policy
         versions = self._versions(buckets.main.ids)
         return [i for i, raw in enumerate(buckets.main.raw_ids) if versions.get(same_id(raw))]
 

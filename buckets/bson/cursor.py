@@ -38,14 +38,10 @@ T = TypeVar("T")
 IDLE = 600.0
 
 
-def _count_one(_: object) -> int:
-    return 1
-
-
 def prefetch(
     items: Iterator[T],
     may_continue: Callable[[], bool],
-    size: Callable[[T], int] = _count_one,
+    size: Callable[[T], int] = lambda _: 1,
     limit: int = 1,
 ) -> Generator[T, None, None]:
     """Yields the same items in the same order, and fetches the next ones meanwhile.

@@ -218,7 +218,7 @@ class Evidence:
     @cached_property
     def times(self) -> list[Time]:
         """Returns the fields of times, the likeliest first."""
-        return times_in(self.single, self._first_of_indexes) or times_of_ids(self.single)
+        return times_in(self.single, [it[0] for it in self.indexes if it]) or times_of_ids(self.single)
 
     @cached_property
     def lacked(self) -> dict[str, list[Any]]:
@@ -229,10 +229,6 @@ class Evidence:
             for path, held in some.items()
             if path not in self.single and hints(path, SERIES) and all(map(is_text, non_null(held)))
         }
-
-    @property
-    def _first_of_indexes(self) -> list[str]:
-        return [it[0] for it in self.indexes if it]
 
     def indexed_with(self, time: str) -> list[str]:
         """Returns the other fields of the indexes that contain this time field."""

@@ -100,13 +100,10 @@ def _is_owned(document: bytes) -> bool:
     owners = first_at(document, ("owner",))[1:]
     named = first_at(document, ("named",))
     ids = {
-        sort_key(it[0], it[1:]) for it in (_id_of(owners[value:end]) for _, value, end in elements(owners))
+        sort_key(it[0], it[1:])
+        for it in (first_at(owners[value:end], ("_id",)) for _, value, end in elements(owners))
     }
     if named[:1] == bytes([ARRAY]):  # any element of it may be the owner's
         inside = named[1:]
         return any(sort_key(inside[at], inside[value:end]) in ids for at, value, end in elements(inside))
     return bool(ids) and sort_key(named[0], named[1:]) in ids
-
-
-def _id_of(document: bytes) -> bytes:
-    return first_at(document, ("_id",))

@@ -256,13 +256,10 @@ def _canonical(name: str, value: Any) -> Any:
 def is_of_series(policy: Policy, document: bytes, selector: Selector) -> bool:
     """Returns whether a bucket is of the series asked for. One whose series lie in its samples may be."""
     return all(
-        name in policy.sample_series or series_text_at(policy, name, _stored(policy, document, name)) == text
+        name in policy.sample_series
+        or series_text_at(policy, name, first_at(document, split(policy.stored_series[name]))) == text
         for name, text in selector.items()
     )
-
-
-def _stored(policy: Policy, document: bytes, name: str) -> bytes:
-    return first_at(document, split(policy.stored_series[name]))
 
 
 def series_text_at(policy: Policy, name: str, raw: bytes) -> str:

@@ -268,7 +268,7 @@ class Study:
             reason = f"{first} grows as documents arrive (by {self.drawn.arrival_by})"
             if not later:
                 return "ascending", f"{reason}: every insert goes to the last range, on one shard"
-            if self._is_coarse(first):
+            if len(self.drawn) >= _COARSE * (int(self.drawn.columns[first].numbers.max()) + 1):
                 return (
                     "multi-hotspot",
                     f"{reason} in coarse steps; {later[0]} spreads each over ranges",
@@ -282,9 +282,6 @@ class Study:
         if self.drawn.columns[first].single >= _UNIQUE:
             return "random", f"nearly every document has its own {first}, in no order of arrival"
         return "location", f"documents of one {first} lie together ({count:,} values in the sample)"
-
-    def _is_coarse(self, path: str) -> bool:
-        return len(self.drawn) >= _COARSE * (int(self.drawn.columns[path].numbers.max()) + 1)
 
     @cached_property
     def cells(self) -> list[bytes]:

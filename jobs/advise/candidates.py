@@ -283,7 +283,7 @@ def measured(
             yield Measured(model, unfit="; ".join(wrong))
             continue
         found = Measured(model)
-        documents = list(_documents(target, extract))
+        documents = list(DocumentWriter(target, extract.series).add(extract.exact, None))
         _insert(database, target, documents, found, len(extract.exact))
         _sizes(database, target, found)
         found.queries = dict(_queries(database, target, extract))
@@ -292,10 +292,6 @@ def measured(
         _update(database, target, extract, found)
         yield found
     yield _parquet(extract)
-
-
-def _documents(target: Target, extract: Extract) -> Iterator[Document]:
-    return DocumentWriter(target, extract.series).add(extract.exact, None)
 
 
 def made(database: Database[Document], target: Target) -> None:

@@ -59,7 +59,7 @@ class Failure(NamedTuple):
 def failure_of(error: BaseException, hosts: str = "") -> Failure:
     """Returns what to print of `error`. `hosts`: where MongoDB is, for errors that don't say so."""
     if os.environ.get(DEBUG_VARIABLE) == "1":
-        _show_trace(error)
+        logs.complain("".join(traceback.format_exception(error)).rstrip("\n"), "")
     if isinstance(error, BucketwiseError):
         return Failure(error.exit_code, hide_secrets(str(error)))
     if isinstance(error, KeyboardInterrupt):
@@ -132,7 +132,3 @@ def _refusal(refused: re.Match[str]) -> str:
 
 def _one_line(text: str) -> str:
     return hide_secrets(" ".join(text.split()))
-
-
-def _show_trace(error: BaseException) -> None:
-    logs.complain("".join(traceback.format_exception(error)).rstrip("\n"), "")

@@ -99,10 +99,6 @@ def pick(found: Any, *names: str) -> Document:
     return {name: getattr(found, name) for name in names}
 
 
-def _untold(_turn: Turn) -> Document | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Step:
     """One step of a verb. `done_so_far`: returns the counts of what it had done when it was stopped, or
@@ -113,7 +109,7 @@ class Step:
 
     name: str
     do: Callable[[Turn], StepResult]
-    done_so_far: Callable[[Turn], Document | None] = _untold
+    done_so_far: Callable[[Turn], Document | None] = lambda _turn: None
     by_present: bool = False
     follows_changes: bool = False
     preconditions: Needs | None = None
@@ -133,10 +129,6 @@ class Follower:
     always: bool = False
 
 
-def _ever(_policy: Policy) -> TimeRange:
-    return EVER
-
-
 @dataclass(frozen=True)
 class RunOptions:
     """The options of a run, whatever its steps. `within`: the range of each policy. `dry_run`: it
@@ -145,7 +137,7 @@ class RunOptions:
     where it may be written; None: nothing of it. `is_profiled`: it tells how long each phase of its work
     takes. `open_executor`: opens that of one policy's turn; None: in this process."""
 
-    within: Callable[[Policy], TimeRange] = _ever
+    within: Callable[[Policy], TimeRange] = lambda _policy: EVER
     dry_run: bool = False
     open_executor: Callable[[Connections], AbstractContextManager[Executor]] | None = None
     allow_large: bool = False

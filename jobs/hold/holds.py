@@ -57,11 +57,7 @@ def release_step(name: str, by: str, reason: str | None = None) -> Step:
     return Step("hold", do, by_present=True, preconditions="holding")
 
 
-def _listed(turn: Turn) -> StepResult:
-    return StepResult(_list(turn))
-
-
-LIST = Step("hold", _listed)
+LIST = Step("hold", lambda turn: StepResult(_list(turn)))
 
 
 def _holding(turn: Turn) -> HoldWriter:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job, Since, Until
-from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, perform
 from bucketwise.jobs.output.bodies import keeping
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import closing, counted, job_table, sums
@@ -38,11 +38,7 @@ def unpin_tables(results: Sequence[Result]) -> list[RenderableType]:
     return [job_table(JOB, results), *closing(results, what)]
 
 
-def _unpin(turn: Turn) -> StepResult:
-    return StepResult({"buckets": release_pins(turn.context, turn.within)})
-
-
-UNPIN = Step("unpin", _unpin)
+UNPIN = Step("unpin", lambda turn: StepResult({"buckets": release_pins(turn.context, turn.within)}))
 
 
 def release_pins(context: ArchiveContext, within: TimeRange = EVER) -> int:
