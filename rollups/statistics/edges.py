@@ -110,13 +110,6 @@ class Edges(Statistic[EdgesState]):
     def unpack(self, stored: Stored) -> EdgesState:
         """Returns the state of a summary's value field."""
         reader, document = stored.reader, stored.document
-        if stored.version == 1:
-            ids = reader.string(), reader.string()
-            if not document["count"]:
-                return self.empty
-            first_at, last_at = to_ms(document["first_at"]), to_ms(document["last_at"])
-            stored.edges = (first_at, ids[0], document["first"]), (last_at, ids[1], document["last"])
-            return stored.edges
         if not document["count"]:
             return self.empty
         found: list[tuple[int, float | None]] = []

@@ -143,11 +143,6 @@ class Moments(Statistic[MomentsState]):
     def unpack(self, stored: Stored) -> MomentsState:
         """Returns the state of a summary's value field."""
         reader, document = stored.reader, stored.document
-        if stored.version == 1:
-            sums = reader.wide(), reader.wide()
-            if not document["count"]:
-                return self.empty
-            return document["count"], *sums, document["min"], document["max"]
         if not document["count"]:
             return self.empty
         added = squared = None

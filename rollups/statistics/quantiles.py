@@ -122,20 +122,10 @@ class Quantiles(Statistic[Bins]):
 
     def unpack(self, stored: Stored) -> Bins:
         """Returns the bins of a summary's value field, if percentiles are asked for; none where it keeps
-        none. Raises ValueError where one of an earlier version keeps none."""
+        none."""
         count = stored.document["count"]
-        if stored.version > 1:
-            found = _unpacked(stored.reader, count) if count and stored.holds("bins") else self.empty
-            return found if self._percents else self.empty
-        found, code = {}, 0
-        for _ in range(stored.reader.number()):
-            code += stored.reader.signed()
-            found[code] = stored.reader.number()
-        if not self._percents:
-            return self.empty
-        if sum(found.values()) != count:
-            raise ValueError("it keeps no percentiles")
-        return found
+        found = _unpacked(stored.reader, count) if count and stored.holds("bins") else self.empty
+        return found if self._percents else self.empty
 
 
 def _unpacked(reader: VarintReader, left: int) -> Bins:

@@ -4,8 +4,6 @@ Each value field's sub-document ends with `state`: a byte of version, which part
 readable keys of each statistic cannot carry (exact sums, the `_id`s of first and last, the percentile bins).
 Nulls are left out, but for those of steps, and so are zeros of what is mostly zero. Where the policy expects
 an interval, the summary ends with `coverage`: which intervals hold a reading.
-
-Summaries of version 1 have all keys, nulls and zeros too. They stay as they are until what they tell changes.
 """
 
 from __future__ import annotations
@@ -207,7 +205,7 @@ def _filled(found: Mapping[str, Any], kinds: Sequence[Statistic[Any]]) -> dict[s
     stored = _stored(found)
     values: dict[str, Any] = {}
     for key, _, _, has_silent_zero in columns:
-        is_zero = has_silent_zero and stored is not None and stored.version > 1 and stored.holds(key)
+        is_zero = has_silent_zero and stored is not None and stored.holds(key)
         values[key] = found.get(key, 0 if is_zero else None)
     return {**values, **found}
 
@@ -222,8 +220,8 @@ def _stored(found: Mapping[str, Any]) -> Stored | None:
 
 
 def is_like(policy: Policy, level: Level, existing: bytes, computed: bytes) -> bool:
-    """Returns whether a summary that stands tells all that a computed one does, in the same words: it may be
-    of an earlier version, or have statistics that the policy leaves out now."""
+    """Returns whether a summary that stands tells all that a computed one does, in the same words: it may
+    have statistics that the policy leaves out now."""
     before, after = (bson.decode(it, OPTIONS) for it in (existing, computed))
     try:
         state, window = state_of(before, policy), (to_ms(before["start"]), to_ms(before["end"]))
@@ -255,9 +253,9 @@ def _field_state(document: Any, name: str, kinds: Sequence[Statistic[Any]]) -> F
     stored = _stored(document) if isinstance(document, Mapping) else None
     if stored is None:
         raise ValueError(f"the summary has no state for {name!r}")
-    if not 1 <= stored.version <= STATE_VERSION:
+    if stored.version != STATE_VERSION:
         raise ValueError(
-            f"the summary's state for {name!r} has version {stored.version}; known is up to {STATE_VERSION}"
+            f"the summary's state for {name!r} has version {stored.version}; known is {STATE_VERSION}"
         )
     value = tuple([kind.unpack(stored) for kind in kinds])
     stored.reader.finish()

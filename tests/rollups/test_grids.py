@@ -29,7 +29,6 @@ from bucketwise.rollups.grids import (
     summarize_grid,
 )
 from tests.rollups.conftest import Bench
-from tests.rollups.version_one import age
 
 Document = dict[str, Any]
 Plain = tuple[datetime, float]
@@ -187,11 +186,6 @@ def test_each_step_is_what_its_readings_give(bench: Bench, every: timedelta, fil
         assert len(points) == (until - FIRST) // every
         for point in points:
             check_point(found, series, point, fill)
-    if fill == "previous" and every == HOUR:
-        age(bench.database, policy, ["hourly", "daily"])
-        assert answered(bench, policy, every, fill, until=until).series == answer.series, (
-            "of an earlier release"
-        )
 
 
 def test_days_follow_the_calendar_and_their_steps_the_clock(bench: Bench) -> None:

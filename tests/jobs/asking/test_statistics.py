@@ -16,7 +16,6 @@ from bucketwise.jobs.query.rewriting import read_context
 from bucketwise.jobs.query.tables import Narrowed, SummariesTable
 from bucketwise.rollups.summaries import documents
 from tests.rollups.conftest import Bench
-from tests.rollups.version_one import age
 
 Document = dict[str, Any]
 START = datetime(2021, 3, 26, tzinfo=UTC)
@@ -61,7 +60,7 @@ def in_redis(database: Database[Document], policy: Policy) -> list[Document]:
     return [published(policy, it) for it in collection.find().sort("start", 1)]
 
 
-def test_older_summaries_look_as_those_of_now(database: Database[Document]) -> None:
+def test_zeros_and_nulls_that_are_not_written_are_shown(database: Database[Document]) -> None:
     policy = policy_of()
     rolled_up(database, policy)
     shown = in_sql(database, policy), in_redis(database, policy)
@@ -73,8 +72,6 @@ def test_older_summaries_look_as_those_of_now(database: Database[Document]) -> N
         "last": None, "last_at": None, "p50": None, "nonfinite": 0, "nonnumeric": 7,
     }  # fmt: skip
     assert as_fields(shown[1][0])["p.nonfinite"] == "0"
-    age(database, policy, ["hourly"])
-    assert (in_sql(database, policy), in_redis(database, policy)) == shown
 
 
 def test_what_is_left_out_is_null(database: Database[Document]) -> None:

@@ -1,18 +1,15 @@
-"""Summaries of the form before the slim one, and of other statistics, beside those that are made now."""
+"""Summaries of other statistics beside those that are made now."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import bson
-
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.answers import Question, longest_holes, summarize
+from bucketwise.rollups.answers import Question, summarize
 from bucketwise.rollups.rolling.plan import RollupReport
 from tests.rollups.conftest import Bench
-from tests.rollups.version_one import age
 
 Document = dict[str, Any]
 FIRST = datetime(2021, 3, 26, tzinfo=UTC)
@@ -61,63 +58,6 @@ def late(minutes: int) -> Document:
 
 def written(report: RollupReport) -> tuple[int, int]:
     return report.hourly.written, report.daily.written
-
-
-def versions(bench: Bench, collection: str) -> dict[datetime, set[int]]:
-    found: dict[datetime, set[int]] = {}
-    for summary in bench.database[collection].find():
-        found.setdefault(summary["start"], set()).add(summary["p"]["state"][0])
-    return found
-
-
-def counters(bench: Bench) -> Policy:
-    """A policy with steps, rolled up, whose summaries are as an earlier release wrote them."""
-    policy = policy_of(kind="counter", max_gap="1h")
-    bench.database["ticks"].insert_many(ticks())
-    bench.roll_up(policy, NOW)
-    age(bench.database, policy, COLLECTIONS)
-    return policy
-
-
-def test_older_summaries_stay_as_they_are_until_their_readings_change(bench: Bench) -> None:
-    policy = counters(bench)
-    before = bench.raw("hourly") | bench.raw("daily")
-    again = bench.roll_up(policy, NOW, since=FIRST, until=NOW)
-    assert (written(again), again.outdated) == ((0, 0), 0)
-    assert again.hourly.unchanged == len(bench.raw("hourly"))
-    assert bench.raw("hourly") | bench.raw("daily") == before
-    bench.database["ticks"].insert_one(late(5))
-    report = bench.roll_up(policy, NOW)
-    assert written(report) == (1, 1)
-    assert versions(bench, "hourly")[FIRST] == {1, 2}, "that of the other series stays"
-    assert versions(bench, "hourly")[FIRST + HOUR] == {1}
-
-
-def test_a_day_of_older_hours_is_that_of_its_readings(bench: Bench) -> None:
-    policy = counters(bench)
-    bench.database["ticks"].insert_many([late(5), late(1500)])
-    bench.roll_up(policy, NOW)
-    mixed = summarize(bench.database, policy, Question(FIRST, NOW))
-    days = {key: it for key, it in bench.raw("daily").items() if bson.decode(it)["p"]["state"][0] == 2}
-    assert len(days) == 2, "those with late readings"
-    for name in COLLECTIONS:
-        bench.database[name].drop()
-    bench.roll_up(policy, NOW, since=FIRST, until=NOW)
-    assert summarize(bench.database, policy, Question(FIRST, NOW)).states == mixed.states
-    anew = bench.raw("daily")
-    assert {key: anew[key] for key in days} == days
-    hours = Question(FIRST, FIRST + 20 * HOUR, percentiles=[12.5])
-    assert summarize(bench.database, policy, hours).states
-    assert longest_holes(bench.database, policy, 9)[0]
-
-
-def test_older_summaries_stay_where_their_readings_are_gone(bench: Bench) -> None:
-    policy = counters(bench)
-    before = bench.raw("hourly")
-    bench.database["ticks"].delete_many({"d": {"$lt": FIRST + DAY}})
-    report = bench.roll_up(policy, NOW + 30 * DAY)
-    assert (report.outdated, report.hourly.kept) == (0, 42)
-    assert {key: it for key, it in bench.raw("hourly").items() if key in before} == before
 
 
 def test_statistics_are_left_out_and_come_back_where_windows_change(bench: Bench) -> None:

@@ -125,7 +125,8 @@ def test_series_values_of_every_type(value: Any) -> None:
     [
         (None, "no state for 'p'"),
         (b"\x09", "version 9"),
-        (b"\x01\x00", "end too early"),
+        (b"\x01\x00", "version 1"),
+        (b"\x02\x00", "end too early"),
         (b"", "end too early"),
     ],
 )

@@ -1,8 +1,7 @@
-"""The slim form of summaries, the one before it, and statistics that a policy leaves out."""
+"""The slim form of summaries, and statistics that a policy leaves out."""
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Sequence
 from itertools import chain
@@ -15,12 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.config.policies import STATISTIC_NAMES, Policy
-from bucketwise.rollups.calendar.levels import Level
 from bucketwise.rollups.statistics import statistics_of
 from bucketwise.rollups.summaries import documents, summary
 from bucketwise.rollups.summaries.summary import State, aggregate
 from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, hour_summary, readings
-from tests.rollups.version_one import as_version_one
 
 NAMES = [*STATISTIC_NAMES, "p50", "p99_9"]
 SERIES = ("MDB", 7)
@@ -33,18 +30,6 @@ MADE_OF = {
     "max": {"max", *_PERCENTILES},
     **dict.fromkeys(_PERCENTILES, _PERCENTILES),
 }
-#: As release 47 wrote it, of READINGS.
-WRITTEN_BEFORE = base64.b85decode(
-    "t^xo617B%m07d`+00VPna%p9A04e|g00MJ)ZDMb100aO408K<f00V7hbYTDw0000Gb#7^N00#g700009b97;HbN~PV000000"
-    "0002b9rrIZ)^Yr0000@L_z=qZDn*}01p5F01$O<X><Sw0000033GH|a&!Oy0000000009Wo~2ufbKQ`000005Myt3Zgc<z0"
-    "0003Z~zqn000nUZ*^{T00aO400DD#Z2-;8EYFC;;K2cHX>I@j007X4!{EUIZDDu-&CJZq%*+Tt0bzD$0L{!S&xpgo!2xr0W"
-    "MpM_07B&&+9wIkK>=oIa&vS500000008(u31(?>b97%}bN~PV000000004OVRLi<0002ch{NE)32b3=bYEd~06=#e000000"
-    "0D3{FaYA^Yp&)3_&)(~IXPcB0L{$I%*@OPKoD+kZf0q2X>?@(0RR915N>a7Zgp*Ca%p1#000001#@&^bY%cK000000sjXJ&"
-    "CJZq%*-^*9nbsz4;3j~kHYmR6xXA0Jqq^&klJ56XOIyBFf#%$HUyj11p(rj3jrPhECB!maRB!K000AW0Pg?*01#tub#8P30"
-    "ssI20dsY2000000000iKml!OZU6uP0000096$kWVR!%l00000031L8VRmN#00000001070dsU@WMy^$00000000000cL4(b"
-    "94Xz00000031LGW@&PBbYEd~06=#e0000000C@ab94Xz00000031LGY+-YBUtx3rfP@|Z000000dO@i000000000SKml+$I"
-    "bS&d00000001075N>a7W@&C|bY%bl0000GZf|aGb!}yGX=4BZ00005b97;JWdIZa00001vj_nP<q!ce0x&iLFgXF@#RUQY000"
-)
 READINGS = [
     Reading(3, 0, 0, (1.5, None)),
     Reading(3, 0, 1000, (3.1, "x")),
@@ -71,33 +56,6 @@ def decoded(document: bytes) -> dict[str, Any]:
 
 some = readings.filter(lambda found: any(one.time < HOUR for one in found))
 chosen = st.lists(st.sampled_from(NAMES), min_size=1, unique=True)
-
-
-def test_what_was_written_before_is_read() -> None:
-    state = state_of(READINGS)
-    assert documents.state_of(decoded(WRITTEN_BEFORE), POLICY) == state
-    slim = hour_summary(POLICY, SERIES, 0, state)
-    assert as_version_one(POLICY, slim) == WRITTEN_BEFORE, "tests make older summaries as they were made"
-    told, was = (documents.filled(POLICY, decoded(it)) for it in (slim, WRITTEN_BEFORE))
-    for field in (told["p"], told["q"]["r"], was["p"], was["q"]["r"]):
-        del field["state"]
-    assert told == was
-    assert len(slim) < len(WRITTEN_BEFORE)
-
-
-@given(some)
-def test_both_forms_hold_the_same(found: list[Reading]) -> None:
-    state = state_of(found)
-    slim = hour_summary(POLICY, SERIES, 0, state)
-    older = as_version_one(POLICY, slim)
-    assert documents.state_of(decoded(older), POLICY) == state
-    hour = Level("hourly", "h", None, None)  # type: ignore[arg-type]
-    assert documents.is_like(POLICY, hour, older, slim)
-    changed = decoded(older)
-    changed["p"]["sum"] += 1.0
-    other = bson.encode(changed, codec_options=documents.OPTIONS)
-    is_seen = changed["p"]["sum"] != decoded(older)["p"]["sum"]
-    assert documents.is_like(POLICY, hour, other, slim) is not is_seen
 
 
 @given(some, chosen)
