@@ -228,13 +228,9 @@ class Online(WithoutCommits):
     def adopt(self) -> list[str]:
         """Records the collections as they are now, and what no receipt names. Returns no commits."""
         from bucketwise.archivers.verifying.online import adopt_unknown
-        from bucketwise.archivers.versions.merging import record_all_superseded
 
         context = self.context
-        heads = OnlineHeads(context.database, context.policy)
-        if heads.read().receipt is None:
-            record_all_superseded(context)
-        heads.adopt(context.deletions, context.guard)
+        OnlineHeads(context.database, context.policy).adopt(context.deletions, context.guard)
         adopt_unknown(context)
         return []
 

@@ -21,7 +21,7 @@ from bucketwise.archivers.records.online_heads import ArchivedDays, OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING, Document
 from bucketwise.archivers.run import ArchiveRun, DryRun
 from bucketwise.archivers.versions.kept import MAX_BYTES
-from bucketwise.archivers.versions.merging import Merging, record_all_superseded
+from bucketwise.archivers.versions.merging import Merging
 from bucketwise.archivers.versions.superseded import still_live
 from bucketwise.archivers.writes import (
     MAX_BUCKETS,
@@ -92,8 +92,6 @@ class OnlineRun:
         found = self._heads.check(work.state.record)
         self._make_collections(found.present)
         self._receipts.prepare()
-        if not found.is_sealed:
-            record_all_superseded(work)
         if not found.is_recorded:
             self._heads.record(work.deletions, work.guard)
         if found.must_stay:

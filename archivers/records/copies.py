@@ -20,7 +20,6 @@ from pymongo.database import Database
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.records.deletions import (
-    COLLECTIONS,
     KEPT,
     OF_COPIES,
     REWRITTEN,
@@ -259,18 +258,13 @@ class CopyReceipts:
         waiting = self._waiting(batch, MERGING)
         for it, mark in zip(found, marks(self._policy, batch), strict=True):
             told = said.get(it.name, _Said())
-            is_known = mark in told.versions or told.has_unproven or (it.is_superseded and not self._tell_all)
+            is_known = mark in told.versions or told.has_unproven
             copied = waiting.get(it.name)  # empty: by a receipt without fingerprints
             if not is_known and (copied is None or (copied and mark not in copied)):
                 identity = extended_json(it.bucket.main.legible_id(0))
                 place = f"{self._versions}, version {it.version} of _id {identity}"
                 what = "it was changed: its fingerprint is not that of its receipt"
                 yield DamagedError("version-differs", place, what, _REMEDY)
-
-    @cached_property
-    def _tell_all(self) -> bool:
-        """Returns whether receipts tell superseded versions: they did not before they told heads."""
-        return "receipt" in (self._receipts.get(COLLECTIONS) or {})
 
     def _waiting(self, batch: Batch, state: str) -> dict[bytes, set[bytes]]:
         """Returns the copies in a state whose originals no run has deleted, each with the fingerprints of its
@@ -289,7 +283,6 @@ class CopyReceipts:
         that is neither in the archive nor live. `seen`: hashes of the `same_id`s of documents that were
         compared; others that are there are compared as well, since they may have lost their time."""
         archived, live = archived_source(self._database, self._policy), Source(self._database, self._policy)
-        erased = self._erased_unnamed()
         for receipt in self._naming(OF_COPIES, first_ms, last_ms):
             packed = bson.decode(zlib.decompress(receipt["ids"]), codec_options=AS_QUERIED)
             ids = dict(zip(unpacked_names(receipt["ids"]), packed["ids"], strict=True))
@@ -301,19 +294,8 @@ class CopyReceipts:
             if absent:
                 self._leave_out_explained(receipt, absent)
             for identity in self._absent(live, absent).values():
-                later = next((it for it in erased if it > receipt.get("sequence", 0)), None)
-                if later is not None:
-                    erased.remove(later)
-                    continue
                 place, what = self._place(identity), "it is gone, and its original was deleted"
                 yield DamagedError("copy-missing", place, what, "Restore it from a backup of the collection")
-
-    def _erased_unnamed(self) -> list[int]:
-        """Returns the number of the receipt of each copy that was erased when receipts did not name them yet,
-        in order. Receipts of that time do not tell the server's time either."""
-        mine = {"_id.policy": self._receipts.policy, "kind": "erase", "done_at": {"$exists": False}}
-        found = self._receipts.collection.find(mine, {"sequence": 1, "erased.online": 1}).sort("_id")
-        return [it["sequence"] for it in found for _ in range(it["erased"].get("online", 0))]
 
     def _absent(self, source: Source, ids: dict[bytes, Any]) -> dict[bytes, Any]:
         listed, there = list(ids.values()), set[bytes]()

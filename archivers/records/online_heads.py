@@ -159,11 +159,10 @@ class OnlineRecord(NamedTuple):
 
 
 class OnlineState(NamedTuple):
-    """Which collections of an archive are there; whether a receipt tells its heads; whether these tell of
-    all; and whether any document must stay."""
+    """Which collections of an archive are there; whether a receipt tells its heads, and these of all; and
+    whether any document must stay."""
 
     present: frozenset[str]
-    is_sealed: bool
     is_recorded: bool
     must_stay: bool
 
@@ -202,10 +201,9 @@ class OnlineHeads:
             self._check(what, head, there)
         owed = {what: name for what, name in self._collections() if what != "versions" or name in there}
         known = {what: head.name for what, head in heads.items()}
-        is_sealed = record.receipt is not None
-        is_recorded = is_sealed and owed.items() <= known.items()
+        is_recorded = record.receipt is not None and owed.items() <= known.items()
         must_stay = any(it.least for it in heads.values())
-        return OnlineState(frozenset(there), is_sealed, is_recorded, must_stay)
+        return OnlineState(frozenset(there), is_recorded, must_stay)
 
     def told(self) -> OnlineRecord:
         """Returns what is recorded. Raises DamagedError where it is not what the last receipt tells."""

@@ -56,15 +56,6 @@ def record_superseded(context: ArchiveContext, found: Sequence[Batch], session: 
         context.deletions.record_of_copies(SUPERSEDED, facts, session)
 
 
-def record_all_superseded(context: ArchiveContext) -> None:
-    """Records the versions that counted no more before receipts told them."""
-    for _, versions in KeptVersions(context.database, context.policy).pages():
-        found = [it.bucket for some in versions.values() for it in some if it.is_superseded]
-        if found:
-            step = partial(record_superseded, context, found)
-            transaction(context.database, context.guard, step)
-
-
 Document = dict[str, Any]
 
 

@@ -61,7 +61,7 @@ class Run:
 
     It stands for so many consecutive `runs`, the first of which started at `since`; all but the last of them
     did nothing. `now` is the run's, `now_given` that of `--now`, and `taken_at` the server's time when it
-    began. Entries of earlier versions, and of what only looks, lack some of these.
+    began. Entries of what only looks lack some of these.
     """
 
     run: str
@@ -220,7 +220,7 @@ class Ledger:
             before = None if own is None else self._previous_entry(own, session)
             if own is None or before is None or before["verb"] != own["verb"] or not _did_nothing(before):
                 return
-            both = {"runs": _runs_of(before) + 1, "since": _since(before)}
+            both = {"runs": before["runs"] + 1, "since": before["since"]}
             self._runs.update_one({"_id": entry}, {"$set": both}, session=session)
             self._runs.delete_one({"_id": before["_id"]}, session=session)
 
@@ -314,10 +314,10 @@ class Ledger:
         if outcome == RUNNING and not self._is_alive(document):
             outcome = DIED
         kept = ("run", "verb", "policy", "started", "ended", "exit_code", "counts", "error", "version")
-        stored = {key: document[key] for key in kept}
+        stored = {key: document[key] for key in (*kept, "runs", "since")}
         stored |= {key: document.get(key) for key in ("now", "user", "now_given", "taken_at")}
         stored["host"] = document["host"].get("name")
-        return Run(outcome=outcome, runs=_runs_of(document), since=_since(document), **stored)
+        return Run(outcome=outcome, **stored)
 
     def _is_alive(self, document: Document) -> bool:
         if machine.is_known_dead(document["host"]):
@@ -342,15 +342,6 @@ def _counted(counts: Document) -> bool:
         for name, it in counts.items()
         if name not in _STANDING
     )
-
-
-def _runs_of(entry: Document) -> int:
-    return int(entry.get("runs", 1))
-
-
-def _since(entry: Document) -> datetime:
-    since: datetime = entry["since"] if "since" in entry else entry["started"]
-    return since
 
 
 def _counts(body: Document) -> Document:

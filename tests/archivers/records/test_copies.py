@@ -11,7 +11,6 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError
@@ -100,22 +99,6 @@ def test_an_archive_as_it_should_be_verifies(cycle: Cycle) -> None:
     cycle.run(LATER)
     assert cycle.verify().bad == []
     assert cycle.live() == []
-
-
-@pytest.mark.proof
-def test_an_older_erasure_tells_how_many_are_gone(cycle: Cycle) -> None:
-    series = cycle.case.readings[0][0]
-    cycle.erase({name: str(it) for name, it in zip(cycle.policy.series_names, series, strict=True)})
-    records = cycle.database["bucketwise_receipts"]
-    assert records.delete_many({"kind": "gone"}).deleted_count
-    erased = {"kind": "erase", "erased.online": {"$gt": 0}}
-    assert records.update_one(erased, {"$unset": {"done_at": 1}}).modified_count
-    forget_receipts(cycle)
-    cycle.restore("back")
-    assert raw_documents(cycle.database, "back") == cycle.archived() != []
-    cycle.database["iot_archive"].delete_one({})
-    missing = CopyReceipts(cycle.database, cycle.policy, None).missing()
-    assert [it.code for it in missing] == ["copy-missing"]  # as many as were erased, and no more
 
 
 def test_what_is_damaged_is_left_out_where_that_is_asked_for(cycle: Cycle) -> None:

@@ -29,7 +29,6 @@ from tests.archivers.builders import (
 )
 from tests.archivers.faults import Crash, Steps, die_in_transactions
 from tests.archivers.harness import Cycle, Standing
-from tests.archivers.records.test_online_heads import forget_receipts
 from tests.archivers.versions.test_late_versions import archive, hours, original, versioned
 
 Document = dict[str, Any]
@@ -115,16 +114,11 @@ def test_a_version_changed_with_its_digest_is_named_and_never_restored(cycle: Cy
     cycle.restore("back")
 
 
-@pytest.mark.parametrize("is_older", [False, True])
-def test_a_superseded_version_is_proven_as_the_others_are(cycle: Cycle, is_older: bool) -> None:
-    """One of before receipts told them, from the next run on."""
+def test_a_superseded_version_is_proven_as_the_others_are(cycle: Cycle) -> None:
     archive(cycle, hours({3: 1.0}))
     cycle.restore("slots")
     cycle.unpin()
     cycle.database["slots"].update_one({}, {"$set": {"p": {"5": 7}}})
-    if is_older:
-        cycle.run()
-        forget_receipts(cycle)
     assert cycle.verify().bad == []
     cycle.run()
     assert cycle.verify().bad == []

@@ -203,16 +203,6 @@ def test_what_is_told_of_several_runs_is_of_the_last_one(database: Db) -> None:
     assert Ledger(database).last_completed("ticks", "run") == all_three.started
 
 
-def test_entries_of_earlier_releases_are_joined_and_told(database: Db) -> None:
-    run_once(database)
-    database[ledger.COLLECTION].update_one({}, {"$unset": {"runs": "", "since": ""}})
-    (old,) = Ledger(database).last_runs("ticks", 5)
-    assert (old.runs, old.since) == (1, old.started)
-    run_once(database)
-    (both,) = Ledger(database).last_runs("ticks", 5)
-    assert (both.runs, both.since) == (2, old.started)
-
-
 def test_a_run_that_still_works_shares_nothing(database: Db) -> None:
     book = Ledger(database)
     with Lease(database, "ticks") as slept:
