@@ -191,12 +191,12 @@ JOB = Job(
     is_measured=True,
     reads_departed=True,
     audited=(
-        Code("copy-behind", ("error",), "Look at why the copy can't be reached; then `bucketwise run`."),
-        Code("copy-unfilled", ("warning",), "Fill it: `bucketwise copy`."),
+        Code("copy-behind", "Look at why the copy can't be reached; then `bucketwise run`."),
+        Code("copy-unfilled", "Fill it: `bucketwise copy`.", severities=("warning",)),
         Code(
             "copy-removed",
-            ("warning",),
             "Remove what lies there, then `bucketwise copy --forget NAME`; or name it again.",
+            severities=("warning",),
         ),
     ),
 )

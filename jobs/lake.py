@@ -116,10 +116,12 @@ JOB = Job(
     lake,
     body=running.Lake,
     audited=(
-        Code("lake-behind", ("warning",), "Run `bucketwise lake sync`. If it stays: its message says why."),
         Code(
-            "lake-differs", ("error",), "Find out who else writes to the table. Run `bucketwise lake sync`."
+            "lake-behind",
+            "Run `bucketwise lake sync`. If it stays: its message says why.",
+            severities=("warning",),
         ),
+        Code("lake-differs", "Find out who else writes to the table. Run `bucketwise lake sync`."),
     ),
     examples=(
         "bucketwise lake sync",

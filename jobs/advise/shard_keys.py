@@ -166,39 +166,33 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ShardOptions:
-    """The options of a comparison. `keys` and `queries` as given; `readings`: how many there are to be in the
-    simulation."""
-
-    keys: str | None
-    shards: int
-    queries: Path | None = None
-    readings: float | None = None
-
-
-def shard_keys_of(call: Call, name: str, options: ShardOptions) -> Report:
+def shard_keys_of(
+    call: Call, name: str, keys: str | None, shards: int, queries: Path | None, readings: float | None
+) -> Report:
     """Compares shard keys for a collection: those that are named, in their order, then candidates, the best
-    first. Raises UsageError and PyMongoError."""
-    named = parse_keys(options.keys) if options.keys is not None else []
-    given = queries_of(options.queries) if options.queries is not None else []
+    first. `keys` and `queries` as given; `readings`: how many there are to be in the simulation. Raises
+    UsageError and PyMongoError."""
+    named = parse_keys(keys) if keys is not None else []
+    given = queries_of(queries) if queries is not None else []
     with call.database() as database:
         policy = subject_of(call, database, name).policy
-        body = _compared(call, database, policy, options, named, given)
+        names = _shard_names(database, shards)
+        body = _compared(call, Source(database, policy), names, readings, named, given)
     body = {"collection": name, "model": model_of(policy).name, **body}
     return Report(call.command, call.now, [], shard_tables(body), extra=body)
 
 
 def _compared(
     call: Call,
-    database: Database[Body],
-    policy: Policy,
-    options: ShardOptions,
+    source: Source,
+    names: list[str],
+    wanted: float | None,
     named: list[ShardKey],
     given: list[Query],
 ) -> Body:
+    database, policy = source.collection.database, source.policy
     with call.progress.step(f"{policy.collection}: shard keys"):
-        some = sample(Source(database, policy))
+        some = sample(source)
         keys = [*named, *candidates(policy, decoded(list(some.main)[:_TELLING]))]
         native = timeseries_options(database, policy.collection)
         taken = [it for it in dict.fromkeys(keys) if it in named or not _is_refused(it, policy, native)]
@@ -208,8 +202,8 @@ def _compared(
         readings = drawn.documents * (fit_of(some, policy).readings_a_bucket or 1)
         if native:  # its documents are MongoDB's own buckets
             readings = measurements(database, policy) or readings
-        wanted = options.readings or readings
-        place = _Comparison(policy, drawn, queries, _shard_names(database, options.shards), call, native)
+        wanted = wanted or readings
+        place = _Comparison(policy, drawn, queries, names, call, native)
         found = []
         for key in taken:
             call.stop.check()
@@ -218,7 +212,7 @@ def _compared(
     return {
         "shard_keys": [*found[: len(named)], *best],
         "sharding": {
-            "shards": options.shards,
+            "shards": len(names),
             "documents": drawn.documents,
             "sampled": len(drawn),
             "readings": round(wanted),

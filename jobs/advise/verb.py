@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,19 +30,11 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class AdviseOptions:
-    """The options of `advise`. `scratch`: a database to make on the server; `readings`: how many are
-    tried."""
-
-    scratch: str | None
-    readings: int
-    candidates: bool
-    html: Path | None
-
-
-def advise_on(call: Call, name: str, options: AdviseOptions) -> Report:
-    """Looks at a sample of a collection, and tries it in other models. Raises UsageError."""
+def advise_on(
+    call: Call, name: str, scratch: str | None, readings: int, candidates: bool, html: Path | None
+) -> Report:
+    """Looks at a sample of a collection, and tries it in other models. `scratch`: a database to make on the
+    server; `readings`: how many are tried. Raises UsageError."""
     from bucketwise.buckets.health import arrival_by_ids, findings, late_findings, reading_findings
     from bucketwise.jobs.advise.candidates import extract, scratch_database
     from bucketwise.jobs.advise.server import by_oplog, collection_stats, hot_share, of_indexes, working_set
@@ -56,7 +48,7 @@ def advise_on(call: Call, name: str, options: AdviseOptions) -> Report:
             sampled = _sampled(subject, stats)
             each = sampled.fit.readings_a_bucket or 1.0
             series = sampled.decoded.columns.series
-            part = extract(subject.source, series, options.readings, each, call.stop.check)
+            part = extract(subject.source, series, readings, each, call.stop.check)
             hot = hot_share(subject.policy, sampled.fit.span)
             arrival = arrival_by_ids(sampled.batch.main, sampled.decoded) or by_oplog(subject, sampled.policy)
             found = [
@@ -68,14 +60,14 @@ def advise_on(call: Call, name: str, options: AdviseOptions) -> Report:
             ]
         body = _body(subject, stats, sampled, part, found)
         body["arrival"] = {"by": arrival.by, "writes": len(arrival.late), "told": arrival.basis}
-        if options.candidates and len(part.exact):
-            with scratch_database(database, options.scratch) as scratch:
-                body |= _candidates(scratch, part, body, call)
+        if candidates and len(part.exact):
+            with scratch_database(database, scratch) as made:
+                body |= _candidates(made, part, body, call)
             body["recommendation"] = recommended(body)
             body["candidates"].append(_with_archive(body, hot))
     report = Report(call.command, call.now, [], advice_lines(body), None, 0, body)
-    if options.html is not None:
-        with write_atomically(options.html) as file:
+    if html is not None:
+        with write_atomically(html) as file:
             file.write(advice_page(report.plain()).encode())
     return report
 
@@ -386,7 +378,7 @@ def advise(
     sample is written in other models, measured, and scaled to the whole collection. With --shard-keys or
     --shards it compares shard keys instead: where writes and data go, and how many shards a query needs.
     """
-    from bucketwise.jobs.advise.shard_keys import ShardOptions, shard_keys_of
+    from bucketwise.jobs.advise.shard_keys import shard_keys_of
 
     if html is not None:
         check_folder("--html", html)
@@ -396,9 +388,8 @@ def advise(
             raise UsageError(
                 "--html and --scratch are about models, not about shard keys: leave them out, or run twice"
             )
-        options = ShardOptions(shard_keys, shards or _SHARDS, queries, shard_readings)
-        return shard_keys_of(call, name, options)
-    return advise_on(call, name, AdviseOptions(scratch, readings, not no_candidates, html))
+        return shard_keys_of(call, name, shard_keys, shards or _SHARDS, queries, shard_readings)
+    return advise_on(call, name, scratch, readings, not no_candidates, html)
 
 
 JOB = Job(

@@ -84,11 +84,11 @@ class Code:
     say."""
 
     code: str
-    severities: tuple[Severity, ...]
     remedy: str = ""
+    severities: tuple[Severity, ...] = ("error",)
 
 
-PAUSED = Code("paused", ("warning",), "Once the reason is gone: `bucketwise resume`.")
+PAUSED = Code("paused", "Once the reason is gone: `bucketwise resume`.", severities=("warning",))
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def _changed(turn: Turn) -> ChangedSummaries | None:
 JOB = Job(
     publish,
     body=running.Publish,
-    audited=(Code("publish-behind", ("warning",), "Once Redis works: `bucketwise publish`."),),
+    audited=(Code("publish-behind", "Once Redis works: `bucketwise publish`.", severities=("warning",)),),
     examples=(
         "bucketwise publish",
         "bucketwise publish -p ticks --all",

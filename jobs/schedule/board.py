@@ -6,7 +6,7 @@ import html
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
@@ -100,12 +100,11 @@ class Board:
                     runs = Ledger(self.database).last_runs(policy.identity, MOST_RUNS)
             except Exception as error:  # noqa: BLE001  # the page says so
                 failing = failure_of(error, self.service.hosts).message
-        drawn = chart(runs)
         body = {
             "failing": failing,
             "state": self._policy(policy, self._state_of(policy, last_answer), now),
             "runs": with_trends([run_body(it) for it in runs]),
-            "chart": None if drawn is None else asdict(drawn),
+            "chart": chart(runs),
             "has_audit": self.audit_page is not None,
         }
         report = Report("schedule", now, extra=body).plain()

@@ -27,29 +27,9 @@ MOST_RUNS = 60
 WIDTH, HEIGHT = 600, 100
 
 
-@dataclass(frozen=True)
-class Line:
-    """One size over time: its name, the class of its colour, its path, and its bytes at first and at last."""
-
-    name: str
-    colour: str
-    path: str
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Sizes over time. `most`: the bytes at the top; `since`, `until`: the ends of the time axis."""
-
-    lines: list[Line]
-    most: int
-    since: datetime
-    until: datetime
-
-
-def chart(runs: Sequence[Run]) -> Chart | None:
-    """Returns the sizes that runs recorded, the newest run first; None where there are fewer than two."""
+def chart(runs: Sequence[Run]) -> Body | None:
+    """Returns the sizes over time that runs recorded, the newest run first, as lines of a drawing; None where
+    there are fewer than two. `most`: the bytes at the top."""
     found = [(it.ended, worth["now"]) for it in reversed(runs) if it.ended and (worth := _worth(it))]
     if len(found) < 2:
         return None
@@ -62,10 +42,13 @@ def chart(runs: Sequence[Run]) -> Chart | None:
     span = (until - since).total_seconds() or 1.0
     places = [round((at - since).total_seconds() / span * WIDTH) for at, _ in found]
     lines = [
-        Line(name, colour, "".join(_path(places, sizes, most)), sizes[0], sizes[-1])
+        {
+            **{"name": name, "colour": colour, "path": "".join(_path(places, sizes, most))},
+            **{"first": sizes[0], "last": sizes[-1]},
+        }
         for (name, colour), sizes in series.items()
     ]
-    return Chart(lines, most, since, until)
+    return {"lines": lines, "most": most, "since": since, "until": until}
 
 
 _IN_MONGODB = ("data_bytes", "index_bytes", "summary_bytes")

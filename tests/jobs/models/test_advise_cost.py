@@ -20,8 +20,8 @@ from pymongo.database import Database
 from bucketwise.buckets.source import Source
 from bucketwise.buckets.writing import TARGETS
 from bucketwise.jobs.advise.candidates import extract, measured
-from bucketwise.jobs.advise.shard_keys import ShardOptions, shard_keys_of
-from bucketwise.jobs.advise.verb import AdviseOptions, advise_on
+from bucketwise.jobs.advise.shard_keys import shard_keys_of
+from bucketwise.jobs.advise.verb import advise_on
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.report import Report
@@ -31,10 +31,9 @@ from tests.jobs.counting import Counts, ticks_policy
 Document = dict[str, Any]
 START = datetime(2018, 6, 30, tzinfo=UTC)
 SMALL, LARGE, VAST = 1_000, 20_000, 1_000_000
-ADVICE = AdviseOptions(scratch=None, readings=300, candidates=False, html=None)
 VERBS: dict[str, Callable[[Call, str], Report]] = {
-    "findings": lambda call, name: advise_on(call, name, ADVICE),
-    "shard keys": lambda call, name: shard_keys_of(call, name, ShardOptions("symbol,d", 3)),
+    "findings": lambda call, name: advise_on(call, name, None, 300, False, None),
+    "shard keys": lambda call, name: shard_keys_of(call, name, "symbol,d", 3, None, None),
 }
 INDEXES: dict[str, list[list[str]]] = {
     "none": [],

@@ -634,9 +634,9 @@ def test_sizes_over_time_are_steps_between_runs() -> None:
     newest_first = [run(4, 50, 40), run(2, 80, 20), run(1, 0, 0, worth=None), run(0, 100, 0)]
     drawn = chart(newest_first)
     assert drawn is not None
-    assert [(it.name, it.path, it.first, it.last) for it in drawn.lines] == [
+    assert [(it["name"], it["path"], it["first"], it["last"]) for it in drawn["lines"]] == [
         ("in MongoDB", "M0 0H300V20H600V50", 100, 50),
         ("in the archive", "M0 100H300V80H600V60", 0, 40),
     ]
-    assert (drawn.most, drawn.since, drawn.until) == (100, NOW, NOW + timedelta(days=4))
+    assert (drawn["most"], drawn["since"], drawn["until"]) == (100, NOW, NOW + timedelta(days=4))
     assert chart(newest_first[:1]) is None
