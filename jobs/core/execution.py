@@ -47,9 +47,19 @@ class Execution:
         return failed(self._job.name, error, now, hosts)
 
     def measure(self, report: Report) -> None:
-        """Adds a run to the metrics."""
-        if self.call is not None and self.call.is_measured:
-            measure(self.call, report)
+        """Adds the run to the file with its metrics. No data depends on it: a failure to write is reported,
+        and the exit code stays that of the run."""
+        try:
+            file = None if self.call is None else self.call.metrics_file
+        except ConfigError:  # told of already, and no option says where metrics go
+            return
+        if file is None:
+            return
+        from bucketwise.jobs.core import metrics  # it brings the client of Prometheus
+
+        results = report.results or [Result("", report.exit_code)]  # no policy had its turn
+        if complaint := metrics.add(file, self._job.name, results):
+            logs.complain(complaint)
 
     def notify(self, report: Report) -> list[str]:
         """Announces how a run has ended; returns a line for each notification that could not be delivered."""
@@ -125,22 +135,6 @@ def failed(name: str | None, error: BaseException, now: datetime, hosts: str = "
     failure = failure_of(error, hosts)
     extra = {"problems": error.as_dicts()} if isinstance(error, ConfigError) else {}
     return Report(name, now, error=failure.message, error_code=failure.exit_code, extra=extra)
-
-
-def measure(call: Call, report: Report) -> None:
-    """Adds the run to the file with its metrics. No data depends on it: a failure to write is reported, and
-    the exit code stays that of the run."""
-    try:
-        file = call.metrics_file
-    except ConfigError:  # told of already, and no option says where metrics go
-        return
-    if file is None:
-        return
-    from bucketwise.jobs.core import metrics  # it brings the client of Prometheus
-
-    results = report.results or [Result("", report.exit_code)]  # no policy had its turn
-    if complaint := metrics.add(file, call.command, results):
-        logs.complain(complaint)
 
 
 def emit(report: Report, *, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -24,70 +23,20 @@ _MONTH = re.compile(r"(\d{4})-(\d{2})")
 
 
 @dataclass(frozen=True)
-class _Moment(ABC):
-    """One end of a range. `option` and `text`: where and how it was written."""
+class _Moment:
+    """One end of a range. `option` and `text`: where and how it was written. `at`: returns the instant that
+    it names in a zone, by the present. `is_exact`: whether it names one instant in a zone, whoever reads it
+    and when."""
 
     option: str
     text: str
-
-    @abstractmethod
-    def at(self, zone: ZoneInfo, now: datetime) -> datetime:
-        """Returns the instant that it names in a zone."""
+    at: Callable[[ZoneInfo, datetime], datetime]
+    is_exact: Callable[[str], bool] = lambda _zone: False
+    is_instant: bool = False
 
     def shown(self, at: datetime) -> str:
         """Returns it as written, with the instant that it names."""
-        return f"{self.text} ({iso(at)})"
-
-    def is_exact(self, _zone: str) -> bool:
-        """Returns whether it names one instant, whatever the zone of its reader and the present."""
-        return False
-
-
-@dataclass(frozen=True)
-class _Instant(_Moment):
-    instant: datetime
-
-    def at(self, _zone: ZoneInfo, _now: datetime) -> datetime:
-        return self.instant
-
-    def shown(self, at: datetime) -> str:  # noqa: ARG002  (it is written)
-        return self.text
-
-    def is_exact(self, _zone: str) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class _Day(_Moment):
-    """The first instant of a day, or of the first day of a month."""
-
-    day: date
-
-    def at(self, zone: ZoneInfo, _now: datetime) -> datetime:
-        return _start_of(self.day, zone, self)
-
-    def is_exact(self, zone: str) -> bool:
-        return zone == "UTC" and _MONTH.fullmatch(self.text.strip()) is None
-
-
-@dataclass(frozen=True)
-class _DaysBack(_Moment):
-    """The first instant of today, or of a day before it."""
-
-    days: int
-
-    def at(self, zone: ZoneInfo, now: datetime) -> datetime:
-        return _start_of(now.astimezone(zone).date() - timedelta(days=self.days), zone, self)
-
-
-@dataclass(frozen=True)
-class _Ago(_Moment):
-    """A span of time before now."""
-
-    span: timedelta
-
-    def at(self, _zone: ZoneInfo, now: datetime) -> datetime:
-        return whole_milliseconds(now) - self.span
+        return self.text if self.is_instant else f"{self.text} ({iso(at)})"
 
 
 @dataclass(frozen=True)
@@ -148,15 +97,22 @@ def _range_of(zones: dict[str, TimeRange], policy: Policy) -> TimeRange:
 
 
 def _parse(text: str, option: str) -> _Moment:
-    word = text.strip().lower()
+    word, what = text.strip().lower(), f"{option} {text}"
+    moment = partial(_Moment, option, text)
     try:
-        if word in _DAYS_BACK:
-            return _DaysBack(option, text, _DAYS_BACK[word])
+        if (back := _DAYS_BACK.get(word)) is not None:
+            days = timedelta(days=back)
+            return moment(lambda zone, now: _start_of(now.astimezone(zone).date() - days, zone, what))
         if word.startswith("-") and (span := parse_duration(word[1:])) is not None:
-            return _Ago(option, text, span)
+            return moment(lambda _zone, now: whole_milliseconds(now) - span)
         if (day := _day_in(word)) is not None:
-            return _Day(option, text, day)
-        return _Instant(option, text, read_instant(text))
+            is_month = _MONTH.fullmatch(word) is not None
+            return moment(
+                lambda zone, _now: _start_of(day, zone, what),
+                is_exact=lambda zone: zone == "UTC" and not is_month,
+            )
+        instant = read_instant(text)
+        return moment(lambda _zone, _now: instant, is_exact=lambda _zone: True, is_instant=True)
     except InvalidValueError:
         raise UsageError(
             f"{option}: {text!r} is not a valid timestamp. Use ISO 8601, such as 2018-06-30T12:00:00Z or "
@@ -174,10 +130,8 @@ def _day_in(text: str) -> date | None:
         return None
 
 
-def _start_of(day: date, zone: ZoneInfo, moment: _Moment) -> datetime:
+def _start_of(day: date, zone: ZoneInfo, what: str) -> datetime:
     try:
         return _EPOCH + timedelta(milliseconds=day_start(day, zone))
     except (ValueError, OverflowError):
-        raise UsageError(
-            f"{moment.option} {moment.text}: in {zone.key} that is outside the years 1 to 9999"
-        ) from None
+        raise UsageError(f"{what}: in {zone.key} that is outside the years 1 to 9999") from None
