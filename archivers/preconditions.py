@@ -30,7 +30,7 @@ from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipt_files import TIME, recorded
 from bucketwise.archivers.stores.base import Missing, StoreError
 from bucketwise.buckets.decoding.decode import decode
-from bucketwise.buckets.fields.times import MAX_SKEW, as_text, later
+from bucketwise.buckets.fields.times import MAX_SKEW, as_date, as_text, later
 from bucketwise.config.errors import BucketwiseError, HaltedError, UsageError
 from bucketwise.config.models import LAYOUT_KEYS, layout_of
 from bucketwise.config.policies import LevelName, Policy
@@ -92,14 +92,14 @@ class RollupImpact:
     """
 
     levels: Sequence[str]
-    is_whole: bool  # all summaries
-    live: int
-    archived: int
-    readings: int | None
-    bytes: int | None
+    everything: bool  # all summaries
+    live_buckets: int
+    archived_buckets: int
+    archived_readings: int | None
+    archived_bytes: int | None
     standing: Mapping[LevelName, int]
     lost: Mapping[LevelName, int]
-    first: int | None
+    first: datetime | None
 
 
 def rollup_impact(context: ArchiveContext, archived: Evidence, changed: Policy) -> RollupImpact | None:
@@ -117,7 +117,8 @@ def rollup_impact(context: ArchiveContext, archived: Evidence, changed: Policy) 
     live = replace(context, policy=changed).source.count() if reads else 0
     total, readings, size = archived.totals() if reads else (0, 0, 0)
     names = [level.name for level in made]
-    return RollupImpact(names, is_whole, live, total, readings, size, stands, lost, first)
+    since = None if first is None else as_date(first)
+    return RollupImpact(names, is_whole, live, total, readings, size, stands, lost, since)
 
 
 def dropped(context: ArchiveContext, changed: Policy) -> dict[LevelName, int]:

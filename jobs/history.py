@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.report import Report, Result, own_error
 from bucketwise.jobs.output.tables import closing, counted, instant, number, outcome_table
@@ -52,22 +52,14 @@ def run_body(run: Run) -> Body:
     steps = {name: it for name, it in run.counts.items() if isinstance(it, dict) and name != "worth"}
     archived = steps.get("archive", run.counts if run.verb == "archive" else {})
     return {
-        "run": run.run,
-        "verb": run.verb,
+        **pick(run, "run", "verb"),
         "started_at": run.started,
         "ended_at": run.ended,
-        "exit_code": run.exit_code,
-        "outcome": run.outcome,
-        "error": run.error,
+        **pick(run, "exit_code", "outcome", "error"),
         "steps": list(steps) if run.verb == "run" else [run.verb],
         "buckets": archived.get("buckets"),
         "bytes": archived.get("bytes"),
-        "runs": run.runs,
-        "since": run.since,
-        "host": run.host,
-        "user": run.user,
-        "version": run.version,
-        "now_given": run.now_given,
+        **pick(run, "runs", "since", "host", "user", "version", "now_given"),
     }
 
 

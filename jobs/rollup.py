@@ -152,11 +152,7 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] | None = None) -> StepRe
     empty = report.empty_fields(turn.policy)
     body = {
         **_by_level(report),
-        "readings": report.readings,
-        "kept": report.kept,
-        "missed": report.missed,
-        "outdated": report.outdated,
-        "gone": report.gone,
+        **pick(report, "readings", "kept", "missed", "outdated", "gone"),
         "empty_fields": empty,
         **late_body(report.late),
         **missing_body(report.missing),

@@ -17,7 +17,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import NO_STEPS, SINCE, UNTIL, Job, Series, Steps, one_policy, parse_series
-from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform
+from bucketwise.jobs.core.turn import RunOptions, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.grid import Grid
 from bucketwise.jobs.output.report import Report, Result
@@ -129,38 +129,33 @@ def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
         }
         for series, state in answer.states
     ]
-    tiling = answer.tiling
-    return {
-        "since": as_date(answer.since),
-        "until": as_date(answer.until),
-        "rolled_up_through": None if through is None else as_date(through),
-        "windows": {name: tiling.windows(name) for name in _levels(answer.policy)},
-        "summaries": answer.summaries,
-        "complete": answer.is_complete,
-        "missing": [_missing(piece) for piece in answer.missing],
-        "percentiles": list(answer.percentiles),
-        "series": rows,
-    }
+    span = {"since": as_date(answer.since), "until": as_date(answer.until)}
+    return {**span, **_basis(answer, through, is_complete=answer.is_complete), "series": rows}
 
 
 def _grid_body(answer: GridAnswer, asked: GridQuestion, through: int | None) -> dict[str, Any]:
     names = answer.policy.series_names if asked.question.by_series else []
-    tiling = answer.tiling
     return {
-        "since": asked.question.since,
-        "until": asked.question.until,
+        **pick(asked.question, "since", "until"),
         "every": format_duration(asked.every),
         "fill": asked.fill,
-        "rolled_up_through": None if through is None else as_date(through),
-        "windows": {name: tiling.windows(name) for name in _levels(answer.policy)},
-        "summaries": answer.summaries,
-        "complete": not answer.missing,
-        "missing": [_missing(piece) for piece in answer.missing],
-        "percentiles": list(answer.percentiles),
+        **_basis(answer, through, is_complete=not answer.missing),
         "series": [
             {"series": dict(zip(names, series, strict=True)), "points": list(map(_point, points))}
             for series, points in answer.series
         ],
+    }
+
+
+def _basis(answer: Answer | GridAnswer, through: int | None, *, is_complete: bool) -> dict[str, Any]:
+    """Returns what an answer rests on, and what it lacks."""
+    return {
+        "rolled_up_through": None if through is None else as_date(through),
+        "windows": {name: answer.tiling.windows(name) for name in _levels(answer.policy)},
+        "summaries": answer.summaries,
+        "complete": is_complete,
+        "missing": [_missing(piece) for piece in answer.missing],
+        "percentiles": list(answer.percentiles),
     }
 
 

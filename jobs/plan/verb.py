@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bucketwise.buckets.fields.times import as_date, later
+from bucketwise.buckets.fields.times import later
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.times import format_duration, parse_duration
 from bucketwise.jobs.core.call import Call
@@ -29,7 +29,6 @@ from bucketwise.jobs.run.verb import run_tables, steps_of
 
 if TYPE_CHECKING:
     from bucketwise.archivers.context import ArchiveContext
-    from bucketwise.archivers.preconditions import RollupImpact
     from bucketwise.config.policies import Policy, Settings
     from bucketwise.jobs.plan.outcomes import PolicyRule, RuleOutcome
 
@@ -228,10 +227,8 @@ def against_step(today: Settings, other: Settings) -> Step:
         }
         if before is not None and after is not None:
             context = replace(turn.context, policy=before)
-            body |= {
-                "anew": _recomputed_body(rollup_impact(context, archive_of(context).evidence, after)),
-                "dropped": dropped(context, after),
-            }
+            impact = rollup_impact(context, archive_of(context).evidence, after)
+            body |= {"anew": impact and asdict(impact), "dropped": dropped(context, after)}
         return StepResult(body | {"irreversible": irreversible(turn.policy.name, body)})
 
     return Step("against", do, by_present=True)
@@ -280,22 +277,6 @@ def _difference(today: Body, against: Body) -> Body:
         if key == "summaries"
         else against.get(key, 0) - today.get(key, 0)
         for key in [*today, *(key for key in against if key not in today)]
-    }
-
-
-def _recomputed_body(it: RollupImpact | None) -> Body | None:
-    if it is None:
-        return None
-    return {
-        "levels": list(it.levels),
-        "everything": it.is_whole,
-        "live_buckets": it.live,
-        "archived_buckets": it.archived,
-        "archived_readings": it.readings,
-        "archived_bytes": it.bytes,
-        "standing": it.standing,
-        "lost": it.lost,
-        "first": None if it.first is None else as_date(it.first),
     }
 
 
