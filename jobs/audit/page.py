@@ -14,7 +14,7 @@ from bucketwise.config.policies import Archive, Policy
 from bucketwise.config.times import format_duration
 from bucketwise.jobs.audit import drawings
 from bucketwise.jobs.audit.evidence import MOST
-from bucketwise.jobs.output.page import render
+from bucketwise.jobs.output.page import instant, render
 from bucketwise.jobs.output.tables import counted
 from bucketwise.jobs.output.text import printable, size
 
@@ -172,11 +172,6 @@ _PROOFS: dict[str, Callable[[Body], str]] = {
     "verify": _of_verify,
     "audit": _of_audit,
 }
-
-
-def instant(value: str | None) -> str:
-    """Returns an instant of the JSON as text, to the second."""
-    return "–" if value is None else value[:19].replace("T", " ")
 
 
 def first_errors(policies: Sequence[Body]) -> tuple[list[Body], int]:

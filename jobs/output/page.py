@@ -43,3 +43,8 @@ def _text(name: str) -> str:
 
 def _printable(value: Any) -> Any:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def instant(value: str | None) -> str:
+    """Returns an instant of the JSON as text, to the second."""
+    return "–" if value is None else value[:19].replace("T", " ")

@@ -86,17 +86,13 @@ def instant(value: Any) -> str:
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _MOST_QUARANTINED, _MOST_NAMED = 20, 3
 
-_MISSED = (
-    "summaries lack readings that came late: the others of their time are gone from the collection, by a TTL "
-    "index, another policy's archive, retain.archive, or by hand"
-)
-
-_OUTDATED = "summaries stay as earlier settings made them, since their readings are gone"
-
-_GONE = (
-    "summaries count readings that are neither live nor archived: somebody took them out, and "
-    "`bucketwise audit` says what to do"
-)
+_ODD_SUMMARIES = {
+    "missed": "summaries lack readings that came late: the others of their time are gone from the "
+    "collection, by a TTL index, another policy's archive, retain.archive, or by hand",
+    "outdated": "summaries stay as earlier settings made them, since their readings are gone",
+    "gone": "summaries count readings that are neither live nor archived: somebody took them out, and "
+    "`bucketwise audit` says what to do",
+}
 
 
 def job_table(job: Job, results: Sequence[Result]) -> Grid:
@@ -180,12 +176,9 @@ def leftover_lines(results: Sequence[Result]) -> list[RenderableType]:
         lines += [Attention(f"{result.policy}: {it}") for body in bodies for it in _numberless(body)]
         late_reasons = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
         lines += [Text(f"{result.policy}: late readings: {reason}") for reason in late_reasons]
-        missed = [count for body in bodies if (count := body.get("missed"))]
-        lines += [Attention(f"{result.policy}: {it:,} {_MISSED}") for it in missed]
-        outdated = [count for body in bodies if (count := body.get("outdated"))]
-        lines += [Attention(f"{result.policy}: {it:,} {_OUTDATED}") for it in outdated]
-        gone = [count for body in bodies if (count := body.get("gone"))]
-        lines += [Attention(f"{result.policy}: {it:,} {_GONE}") for it in gone]
+        for key, what in _ODD_SUMMARIES.items():
+            counts = (count for body in bodies if (count := body.get(key)))
+            lines += [Attention(f"{result.policy}: {it:,} {what}") for it in counts]
         found = {_id_text(it): it for body in bodies for it in body.get("quarantine", [])}
         told, count = _by_reason(found)
         lines += [Attention(f"{result.policy}: {it}") for it in told]
@@ -346,14 +339,14 @@ def attention(results: Sequence[Result]) -> str:
 
 def run_closing(results: Sequence[Result]) -> list[Text]:
     """Returns the line of `run`, `rollup` and `archive`."""
-    figures = _Figures(results)
     seconds = sum(sum(it.measures.seconds.values()) for it in results)
+    removed, stored = (_total(results, "archive", key) for key in ("removed_bytes", "bytes"))
     done = [
-        *_some(figures.readings, "{} rolled up", "reading"),
-        *_some(figures.of("archive", "buckets"), "{} archived", "bucket"),
-        *([f"{size(removed)} removed"] if (removed := figures.of("archive", "removed_bytes")) else []),
-        *([f"{size(stored)} added to the archive"] if (stored := figures.of("archive", "bytes")) else []),
-        *_some(figures.expired, "{} expired", "summary"),
+        *_some(_rolled_up(results), "{} rolled up", "reading"),
+        *_some(_total(results, "archive", "buckets"), "{} archived", "bucket"),
+        *([f"{size(removed)} removed"] if removed else []),
+        *([f"{size(stored)} added to the archive"] if stored else []),
+        *_some(_expired(results), "{} expired", "summary"),
     ]
     idle = "nothing was due" if any(it.exit_code in (0, 3) for it in results) else "nothing was done"
     return closing(results, f"{', '.join(done) or idle}; {seconds:.1f} s")
@@ -361,26 +354,24 @@ def run_closing(results: Sequence[Result]) -> list[Text]:
 
 def plan_closing(results: Sequence[Result]) -> list[Text]:
     """Returns the line of `plan` and `archive --dry-run`."""
-    figures = _Figures(results)
     would = [
-        *_some(figures.readings, "roll up {}", "reading"),
-        *_some(figures.of("archive", "buckets"), "archive {}", "bucket"),
-        *_some(figures.of("archive", "deleted"), "delete {}", "bucket"),
-        *_some(figures.expired, "expire {}", "summary"),
+        *_some(_rolled_up(results), "roll up {}", "reading"),
+        *_some(_total(results, "archive", "buckets"), "archive {}", "bucket"),
+        *_some(_total(results, "archive", "deleted"), "delete {}", "bucket"),
+        *_some(_expired(results), "expire {}", "summary"),
     ]
     what = "a run would find nothing to do"
     if would:
-        what = f"a run would {', '.join(would)}{_estimated(figures)}"
+        what = f"a run would {', '.join(would)}{_estimated(results)}"
     return closing(results, f"{what}. Nothing was changed")
 
 
-def _estimated(figures: _Figures) -> str:
+def _estimated(results: Sequence[Result]) -> str:
     """Returns what it would take by the last runs of the policies, as far as these tell."""
     sizes = {"added to the archive": "bytes", "removed": "removed_bytes"}
-    told = [
-        f"about {size(count)} {what}" for what, key in sizes.items() if (count := figures.of("estimate", key))
-    ]
-    seconds = figures.of("estimate", "seconds")
+    counts = ((what, _total(results, "estimate", key)) for what, key in sizes.items())
+    told = [f"about {size(count)} {what}" for what, count in counts if count]
+    seconds = _total(results, "estimate", "seconds")
     told += [f"about {duration(seconds)}"] if seconds else []
     return f"; by the last runs {', '.join(told)}" if told else ""
 
@@ -394,31 +385,21 @@ def in_future(table: Grid) -> Grid:
     return replace(table, title=title, heads=[heads[at] for at in kept], rows=rows)
 
 
-class _Figures:
-    """Sums over policies, of a verb with one step or with several."""
+def _total(results: Sequence[Result], step: str, key: str) -> int:
+    """Returns the sum of a key of a step, of a verb with one step or with several."""
+    return sum(_body_of(it, step).get(key) or 0 for it in results)
 
-    def __init__(self, results: Sequence[Result]) -> None:
-        self._bodies = [it.body for it in results]
 
-    def of(self, step: str, key: str) -> int:
-        """Returns the sum of a key of a step."""
-        return sum(body.get(key) or 0 for body in self._of_step(step))
+def _rolled_up(results: Sequence[Result]) -> int:
+    """Returns how many readings were rolled up; an archive has a count of its own."""
+    bodies = (_body_of(it, "rollup") for it in results)
+    return sum(it.get("readings") or 0 for it in bodies if "hourly" in it)
 
-    @property
-    def readings(self) -> int:
-        """Returns how many readings were rolled up; an archive has a count of its own."""
-        return sum(it.get("readings") or 0 for it in self._of_step("rollup") if "hourly" in it)
 
-    @property
-    def expired(self) -> int:
-        """Returns how many summaries have expired."""
-        found = (body.get("expiry", {}) for body in self._bodies)
-        return sum(it for body in found for it in body.values() if type(it) is int)
-
-    def _of_step(self, step: str) -> Iterator[Mapping[str, Any]]:
-        for body in self._bodies:
-            inner = body.get(step)
-            yield inner if isinstance(inner, dict) else body
+def _expired(results: Sequence[Result]) -> int:
+    """Returns how many summaries have expired."""
+    found = (result.body.get("expiry", {}) for result in results)
+    return sum(it for body in found for it in body.values() if type(it) is int)
 
 
 def _some(count: int, text: str, noun: str) -> list[str]:

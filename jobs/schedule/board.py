@@ -25,7 +25,7 @@ from bucketwise.jobs.core.failures import failure_of
 from bucketwise.jobs.core.ledger import RUNNING, Ledger, Run
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.core.turn import Document
-from bucketwise.jobs.output.page import render
+from bucketwise.jobs.output.page import instant, render
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.text import size
 from bucketwise.jobs.schedule.scheduler import Service
@@ -294,11 +294,6 @@ def service_page(state: dict[str, Any]) -> tuple[str, str]:
         broken=broken,
         every=EVERY,
     )
-
-
-def instant(text: str | None) -> str:
-    """Returns an instant of the JSON as text, to the second."""
-    return "–" if text is None else text[:19].replace("T", " ")
 
 
 def took(seconds: float | None) -> str:
