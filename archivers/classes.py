@@ -119,11 +119,6 @@ class Schedule:
         return min(waiting, default=None)
 
 
-def schedule_of(context: ArchiveContext) -> Schedule:
-    """Returns when the parts of a policy's archive move."""
-    return Schedule(tuple(places_of(context)))
-
-
 #: How an object lies in a store without classes.
 _AT_HAND = Standing("", is_readable=True, is_thawing=False)
 _TRIES = 3
@@ -323,7 +318,7 @@ class Mover:
     def run(self) -> MoveReport:
         """Moves what is due. Raises DamagedError where a part is missing or not what was put there, and
         StoreError where the store can't move it."""
-        schedule = schedule_of(self.context)
+        schedule = Schedule(tuple(places_of(self.context)))
         if not schedule:
             return self.report
         if self.writes:

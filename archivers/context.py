@@ -216,11 +216,6 @@ _MS = timedelta(milliseconds=1)
 KnownFences = Callable[[Collection[int]], Collection[int]]
 
 
-def no_fence_is_known(_fences: Collection[int]) -> Collection[int]:
-    """Returns no fence: a `KnownFences` for contexts in which nothing is written."""
-    return ()
-
-
 @dataclass
 class ArchiveState:
     """The state of an archive, kept from step to step while no other run works on it.
@@ -262,7 +257,7 @@ class ArchiveContext(RunContext):
     keys: Keys = UNSIGNED
     fence: int = 0  # of the lease; 0 where nothing is written
     run: RunIdentity = NO_RUN
-    known_fences: KnownFences = no_fence_is_known
+    known_fences: KnownFences = lambda _fences: ()
     adopts: bool = False  # commits that the database has forgotten are registered
     known: Sequence[Policy] = ()  # all policies of the file
     state: ArchiveState = field(default_factory=ArchiveState)

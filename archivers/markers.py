@@ -169,22 +169,18 @@ def _in_utc(at: datetime) -> str:
     return at.replace(tzinfo=UTC).isoformat(timespec="milliseconds")
 
 
-def nobodys(_data: bytes) -> bool:
-    """Returns that an object can't be another writer's: the `is_others` of keys that one run alone puts."""
-    return False
-
-
 def put_checked(
     store: ObjectStore,
     key: str,
     data: bytes,
     *,
     if_absent: bool,
-    is_others: Callable[[bytes], bool] = nobodys,
+    is_others: Callable[[bytes], bool] = lambda _data: False,
 ) -> bytes:
     """Puts an object, unless one is there and `if_absent`. Returns what lies there now: it may be another
-    writer's, where the store can't refuse to replace one. `is_others`: whether it is; it raises HaltedError
-    where it can't be read. Raises HaltedError where it is neither, and removes it."""
+    writer's, where the store can't refuse to replace one. `is_others`: whether it is, at a key that others
+    put as well; it raises HaltedError where it can't be read. Raises HaltedError where it is neither, and
+    removes it."""
     try:
         store.put_bytes(key, data, if_absent=if_absent)
     except AlreadyExists:

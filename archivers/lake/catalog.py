@@ -191,11 +191,6 @@ def new_columns(known: Columns, manifests: Iterable[Manifest]) -> Columns:
     return found
 
 
-def as_columns(schema: Schema) -> Columns:
-    """Returns the columns of a table, by name."""
-    return {field.name: field.field_type for field in schema.fields}
-
-
 def schema_of(columns: Columns) -> Schema:
     """Returns the schema of a new table. All columns are optional: later parts may lack some."""
     named = enumerate(columns.items(), start=1)
@@ -420,7 +415,8 @@ class LakeTable:
         return [*unused, *(it for it in written if it.endswith(".avro") and it not in named)]
 
     def _widen(self, work: Transaction, manifests: Sequence[Manifest]) -> None:
-        columns = new_columns(as_columns(work.table_metadata.schema()), manifests)
+        known = {field.name: field.field_type for field in work.table_metadata.schema().fields}
+        columns = new_columns(known, manifests)
         if columns:
             with work.update_schema() as update:
                 for name, kind in columns.items():

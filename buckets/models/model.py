@@ -413,11 +413,6 @@ class BucketModel(ABC, Generic[P]):
         """Returns whether buckets can be deleted from the collection."""
         return self.undeletable is None
 
-    @property
-    def streams_changes(self) -> bool:
-        """Returns whether the collection has change streams."""
-        return self.unstreamed is None
-
     def options_fault(self, options: Document) -> str | None:
         """Returns what in a collection's options contradicts the policy; None where nothing does."""
         return None

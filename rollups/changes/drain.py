@@ -42,7 +42,7 @@ from bucketwise.rollups.progress import Progress, load_all
 def may_stream(policy: Policy) -> bool:
     """Returns whether a change stream can report a policy's late readings, if the server lets us read it."""
     wants_stream = policy.rollup is not None and policy.rollup.late_data != "scan"
-    return wants_stream and model_of(policy).streams_changes
+    return wants_stream and model_of(policy).unstreamed is None
 
 
 def rolled_up_to(policy: Policy, through: Mapping[LevelName, int]) -> int:
