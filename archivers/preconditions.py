@@ -322,7 +322,7 @@ def has_copies(context: ArchiveContext) -> Iterator[Problem]:
     if context.fence:
         note_new(context)
     for copy, it in zip(store.copies, standings(context), strict=True):
-        if it.required and it.filled is None and not is_new(context):
+        if it.required and it.filled_at is None and not is_new(context):
             error = HaltedError(
                 f"policy {context.policy.name}: copy {it.name} at {it.url} is required, and does not have "
                 "what was archived before. Nothing was archived or deleted. Fill it: `bucketwise copy`; or "

@@ -80,7 +80,7 @@ def take_over(context: ArchiveContext, reason: str) -> Adoption | None:
     transaction(context.database, context.guard, record)
     forgotten = CopyRecords(context.receipts)
     for it in standings(context):
-        if it.filled is not None and not it.required:  # its journal may have been lost with the database
+        if it.filled_at is not None and not it.required:  # its journal may have been lost with the database
             forgotten.note_begun(it.name, it.url)
     return adoption
 

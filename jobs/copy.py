@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,9 +94,8 @@ def _copy(turn: Turn) -> StepResult:
 
 
 def _filled_body(standing: CopyStanding, found: Filled) -> Body:
-    counts = {"copied": found.copied, "bytes": found.bytes, "others": found.others, "damaged": found.damaged}
     behind = (standing.behind or 0) + len(found.damaged)
-    return {**standing.body, "behind": behind, **counts}
+    return {**standing._asdict(), "behind": behind, **asdict(found)}
 
 
 COPY = Step("copy", _copy, preconditions="reading")
@@ -149,7 +149,7 @@ def _caught_up_body(context: ArchiveContext) -> Body | None:
     return {
         "copied": sum(it.changed for it in found),
         "behind": sum(it.standing.behind or 0 for it in found),
-        "copies": [{**it.standing.body, "copied": it.changed, "error": it.error} for it in found],
+        "copies": [{**it.standing._asdict(), "copied": it.changed, "error": it.error} for it in found],
     }
 
 
@@ -162,14 +162,14 @@ def copy_findings(store: Store | None, turn: Turn) -> list[Finding]:
     lags = {it.name: it.lag for it in store.copies} if store else {}
     for it in standings(context):
         lag = _DAY if it.required else lags.get(it.name)
-        if it.filled is None and not it.required and not is_new(context):
+        if it.filled_at is None and not it.required and not is_new(context):
             message = f"copy {it.name} was never filled: `bucketwise copy`"
             found.append(Finding("copy-unfilled", name, it.url, "warning", message))
-        elif it.since is not None and lag is not None and context.now - it.since > lag:
+        elif it.behind_since is not None and lag is not None and context.now - it.behind_since > lag:
             message = (
-                f"copy {it.name} is behind by {it.behind:,} objects since {it.since:%Y-%m-%d %H:%M} UTC, "
-                f"which is more than {format_duration(lag)}: a run brings it up to the store. Look at why it "
-                "can't"
+                f"copy {it.name} is behind by {it.behind:,} objects since {it.behind_since:%Y-%m-%d %H:%M} "
+                f"UTC, which is more than {format_duration(lag)}: a run brings it up to the store. Look at "
+                "why it can't"
             )
             found.append(Finding("copy-behind", name, it.url, "error", message))
     for copy, url in removed_copies(context).items():

@@ -17,7 +17,7 @@ from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.job import Job
-from bucketwise.jobs.core.turn import Document, RunOptions, Step, StepResult, Turn, perform
+from bucketwise.jobs.core.turn import Document, RunOptions, Step, StepResult, Turn, perform, pick
 from bucketwise.jobs.output.bodies import asking
 from bucketwise.jobs.output.report import Report, Result, own_error
 from bucketwise.jobs.output.tables import cell, closing, counted, job_table, outcome_table, pause_lines, sums
@@ -79,7 +79,7 @@ def _status(turn: Turn) -> StepResult:
             "quarantined": _quarantined(turn),
             "worth": None if worth is None else worth.body,
             **pauses(turn),
-            "copies": [it.body for it in standings(turn.context)],
+            "copies": [it._asdict() for it in standings(turn.context)],
             "last_runs": runs,
         }
     )
@@ -156,9 +156,8 @@ def failed(
 
 def _failed_body(it: Repeat, policy: str, config: Path | None) -> Body:
     run = it.run
-    ran = {"verb": run.verb, "started": run.started, "outcome": run.outcome, "error": run.error}
     return {
-        **ran,
+        **pick(run, "verb", "started", "outcome", "error"),
         "command": None if it.arguments is None else command(run.verb, policy, it.arguments, config),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -21,30 +20,17 @@ from bucketwise.config.errors import HaltedError
 _TOGETHER = 50
 
 
-@dataclass(frozen=True)
-class CopyStanding:
-    """How far one copy of a policy's archive is. `filled`: when it had all that was archived before; None:
-    never. `behind`: how many objects it lacks, or has too many, since `since`; None while it was never
+class CopyStanding(NamedTuple):
+    """How far one copy of a policy's archive is. `filled_at`: when it had all that was archived before; None:
+    never. `behind`: how many objects it lacks, or has too many, since `behind_since`; None while it was never
     filled."""
 
     name: str
     url: str
     required: bool
-    filled: datetime | None
+    filled_at: datetime | None
     behind: int | None
-    since: datetime | None
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """Returns it as JSON."""
-        return {
-            "name": self.name,
-            "url": self.url,
-            "required": self.required,
-            "filled_at": self.filled,
-            "behind": self.behind,
-            "behind_since": self.since,
-        }
+    behind_since: datetime | None
 
 
 def standings(context: ArchiveContext) -> list[CopyStanding]:
@@ -67,7 +53,7 @@ def standings(context: ArchiveContext) -> list[CopyStanding]:
 def holders(context: ArchiveContext) -> Callable[[str], list[str]]:
     """Returns a function that gives the names of the copies which have all of a commit, by its name. What
     waits is asked for once."""
-    filled = [it for it in standings(context) if it.filled is not None]
+    filled = [it for it in standings(context) if it.filled_at is not None]
     records = CopyRecords(context.receipts)
     waiting = {it.name: records.waiting_keys(it.name) if it.behind else set() for it in filled}
 
@@ -93,7 +79,7 @@ def is_new(context: ArchiveContext) -> bool:
 
 def note_new(context: ArchiveContext) -> None:
     """Records copies of an archive into which nothing was ever put as filled."""
-    unfilled = [it for it in standings(context) if it.filled is None]
+    unfilled = [it for it in standings(context) if it.filled_at is None]
     store = copied(context)
     owner = owner_key(context.policy.identity)
     if unfilled and is_new(context) and store is not None and store.first.head(owner) is None:
@@ -202,7 +188,7 @@ def remaining_in_copies(context: ArchiveContext) -> Iterator[Remaining]:
         if (record := known.get(it.standing.name)) is not None and record.others:
             why = f"it has {record.others:,} objects that the store does not have. Remove them"
             yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)
-        if it.standing.filled is None:
+        if it.standing.filled_at is None:
             why = "this copy was never filled, and may have objects of before: `bucketwise copy`"
             yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)
         elif it.standing.behind:

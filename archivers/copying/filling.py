@@ -26,8 +26,8 @@ class Filled:
 
     copied: int = 0
     bytes: int = 0
-    damaged: list[str] = field(default_factory=list)
     others: int = 0
+    damaged: list[str] = field(default_factory=list)
 
 
 def fill(context: ArchiveContext, store: CopiedStore, copy: Copy) -> Filled:

@@ -104,9 +104,9 @@ class Repair:
         for it in standings(self.context):
             copy = named[it.name]
             try:
-                if it.filled is not None and (fault := marker_fault(self.context, copy, is_new=False)):
+                if it.filled_at is not None and (fault := marker_fault(self.context, copy, is_new=False)):
                     raise fault
-                if it.filled is not None and (not it.behind or self._caught_up(copy)):
+                if it.filled_at is not None and (not it.behind or self._caught_up(copy)):
                     yield copy
             except StoreError as error:
                 if copy.required:
@@ -130,7 +130,7 @@ class Repair:
         named, records = {it.name: it for it in self.store.copies}, CopyRecords(self.context.receipts)
         for it in sorted(standings(self.context), key=lambda it: it.behind or 0):
             copy = named[it.name]
-            if it.filled is not None and marker_fault(self.context, copy, is_new=False) is None:
+            if it.filled_at is not None and marker_fault(self.context, copy, is_new=False) is None:
                 done.objects.append(Mended(self.store.first.url, copy.name, "store-empty"))
                 if self.writes:
                     first, waiting = (

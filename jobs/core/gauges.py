@@ -72,12 +72,11 @@ def gauges(context: ArchiveContext) -> dict[str, float]:
 
 def _copies(context: ArchiveContext) -> dict[str, float]:
     """Returns how far copies are behind: all objects, and the time of the one that is furthest behind."""
-    behind = [it for it in standings(context) if it.since is not None]
-    seconds = [(context.now - it.since).total_seconds() for it in behind if it.since is not None]
-    objects = sum(it.behind or 0 for it in behind)
+    found = standings(context)
+    seconds = [(context.now - at).total_seconds() for it in found if (at := it.behind_since) is not None]
     return {
-        "copies_behind_objects": float(objects),
-        "copies_behind_seconds": max(0.0, *seconds) if seconds else 0.0,
+        "copies_behind_objects": float(sum(it.behind or 0 for it in found)),
+        "copies_behind_seconds": max([0.0, *seconds]),
     }
 
 
