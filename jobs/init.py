@@ -140,10 +140,9 @@ def init_tables(
         table.add_row(Text(printable(guess.collection)), model, str(len(_questions(guess))), Text(seen))
     asked_of = sum(line.startswith("# ?") for line in text.splitlines())
     findings = [*general, *(it for result in results for it in result.body["findings"])]
-    count = sum(it.policy is not None and not it.asked for it in guesses)
+    policies = counted(sum(it.policy is not None and not it.asked for it in guesses), "policy")
     asked = [it.collection for it in guesses if it.asked]
     named = "" if str(output) == "bucketwise.toml" else f" --config {shlex.quote(str(output))}"
-    policies = "1 policy" if count == 1 else f"{count:,} policies"
     lines: tuple[str, ...] = (
         f"{output}: {policies}, {counted(asked_of, 'question')}. Answer the lines that begin with `# ?`, and "
         "look at the others.",

@@ -13,7 +13,7 @@ from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.turn import Follower, RunOptions, Step, StepResult, Turn, perform
 from bucketwise.jobs.output.bodies.common import Worth
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import outcome, outcome_table, telling
+from bucketwise.jobs.output.tables import counted, outcome, outcome_table, telling
 from bucketwise.jobs.output.text import size
 
 Body = dict[str, Any]
@@ -77,7 +77,7 @@ def total_lines(results: Sequence[Result]) -> list[RenderableType]:
     if not bodies:
         return []
     before, now = (sum(sum(it[key].values()) for it in bodies) for key in ("before", "now"))
-    policies = "1 policy" if len(bodies) == 1 else f"{len(bodies):,} policies"
+    policies = counted(len(bodies), "policy")
     text = f"{policies}: {size(before)} without bucketwise, {size(now)} now{_share(now, before)}"
     told = [it["forecast"] for it in bodies if it["forecast"]["without"] is not None]
     if told:

@@ -42,6 +42,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.embedded import Mongod, start_mongod
 from bucketwise.jobs.output.grid import Grid, layout
 from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import counted
 
 DAYS = 28
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -431,8 +432,7 @@ class Show:
     def verdict(self, claim: str) -> None:
         """Closes an act: prints what was checked in it."""
         made = self.made - self._made_before
-        counted = "1 check" if made == 1 else f"{made:,} checks"
-        took = f"{counted}, {clock.steady() - self._act_began:.1f} s"
+        took = f"{counted(made, 'check')}, {clock.steady() - self._act_began:.1f} s"
         self._console.print()
         self.line(f"✓ {claim} ({took})", style="green")
 

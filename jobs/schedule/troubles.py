@@ -30,7 +30,8 @@ WIDTH, HEIGHT = 600, 100
 def chart(runs: Sequence[Run]) -> Body | None:
     """Returns the sizes over time that runs recorded, the newest run first, as lines of a drawing; None where
     there are fewer than two. `most`: the bytes at the top."""
-    found = [(it.ended, worth["now"]) for it in reversed(runs) if it.ended and (worth := _worth(it))]
+    told = ((it.ended, it.counts.get("worth")) for it in reversed(runs))
+    found = [(ended, worth["now"]) for ended, worth in told if ended and worth]
     if len(found) < 2:
         return None
     since, until = found[0][0], found[-1][0]
@@ -43,8 +44,11 @@ def chart(runs: Sequence[Run]) -> Body | None:
     places = [round((at - since).total_seconds() / span * WIDTH) for at, _ in found]
     lines = [
         {
-            **{"name": name, "colour": colour, "path": "".join(_path(places, sizes, most))},
-            **{"first": sizes[0], "last": sizes[-1]},
+            "name": name,
+            "colour": colour,
+            "path": "".join(_path(places, sizes, most)),
+            "first": sizes[0],
+            "last": sizes[-1],
         }
         for (name, colour), sizes in series.items()
     ]
@@ -52,16 +56,6 @@ def chart(runs: Sequence[Run]) -> Body | None:
 
 
 _IN_MONGODB = ("data_bytes", "index_bytes", "summary_bytes")
-
-
-def _worth(run: Run) -> Mapping[str, Any] | None:
-    """Returns the sizes in the ledger's entry of a run; None where it has none, or of an earlier version."""
-    worth = run.counts.get("worth")
-    now = worth.get("now") if isinstance(worth, Mapping) else None
-    is_whole = isinstance(now, Mapping) and all(
-        isinstance(now.get(it), int) for it in (*_IN_MONGODB, "store_bytes")
-    )
-    return worth if is_whole else None
 
 
 def _path(places: Sequence[int], sizes: Sequence[int], most: int) -> Iterator[str]:
