@@ -68,10 +68,12 @@ def extent(document: bytes, kind: int, start: int) -> tuple[int, int, int]:
 def elements(document: bytes) -> Iterator[tuple[int, int, int]]:
     """Yields the top-level fields of a document: where each starts (with its type), its value, and its
     end."""
-    position, end = 4, len(document) - 1
+    position, end, index = 4, len(document) - 1, document.index
     while position < end:
-        value = document.index(0, position + 1) + 1
-        size, _, _ = extent(document, document[position], value)
+        value = index(0, position + 1) + 1
+        size = FIXED.get(document[position])
+        if size is None:
+            size = extent(document, document[position], value)[0]
         yield position, value, value + size
         position = value + size
 

@@ -231,22 +231,26 @@ def in_order(document: bytes, containers: Collection[Path]) -> bytes | None:
 
 
 def _in_order(document: bytes, path: Path, containers: Collection[Path]) -> bytes | None:
-    fields: list[tuple[bytes, bytes]] = []
+    names, fields = list[bytes](), list[bytes]()
     for start, value, end in elements(document):
         name, field = document[start + 1 : value - 1], document[start:end]
-        here = (*path, name.decode(errors="replace"))
-        if document[start] == DOCUMENT and any(_leads_to(here, it) for it in containers):
-            inner = _in_order(document[value:end], here, containers)
-            if inner is None:
-                return None
-            field = document[start:value] + inner
-        fields.append((name, field))
+        if document[start] == DOCUMENT:
+            here = (*path, name.decode(errors="replace"))
+            if any(_leads_to(here, it) for it in containers):
+                inner = _in_order(document[value:end], here, containers)
+                if inner is None:
+                    return None
+                field = document[start:value] + inner
+        names.append(name)
+        fields.append(field)
     if any(_leads_to(path, it) and len(path) >= len(it) for it in containers):
-        numbers = {int(name) for name, _ in fields if name.isdigit()}
-        if 0 < len(numbers) < len(fields):
-            return None
-        fields.sort(key=lambda it: int(it[0]) if numbers else 0)
-    return document[:4] + b"".join([field for _, field in fields]) + b"\0"
+        numbers = [int(it) for it in names if it.isdigit()]
+        if numbers:
+            found = dict(zip(numbers, fields, strict=False))
+            if len(found) < len(fields):
+                return None
+            fields = [found[it] for it in sorted(found)]
+    return document[:4] + b"".join(fields) + b"\0"
 
 
 def _leads_to(path: Path, container: Path) -> bool:
