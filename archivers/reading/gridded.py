@@ -127,8 +127,8 @@ class GriddedReadings:
             before = held[place - 1] if place else last
             after = held[place] if place < len(held) else None
             if not chunk.filled[row, column]:
-                has_number = before is not None and before[0] == at
-                chunk.put(name, row, column, before[1] if before is not None and has_number else None)
+                own = before[1] if before is not None and before[0] == at else None
+                chunk.put(name, row, column, own)
             elif after is None and before is not None and self._filling.looks_ahead:
                 track.wait(name, _Waiting(chunk, row, column, before))
             else:

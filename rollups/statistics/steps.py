@@ -37,7 +37,8 @@ from bucketwise.rollups.statistics.moments import UNIT, exact, products, quotien
 #: Milliseconds, and the value, of which -0.0 is 0.0; where texts are states, the name of the state.
 Reading = tuple[int, Any]
 #: The reading before the first one, the first, the last, the one after it, and what the steps amount to.
-StepsState = tuple[Reading | None, Reading, Reading, Reading | None, Any] | tuple[()]
+KnownSteps = tuple[Reading | None, Reading, Reading, Reading | None, Any]
+StepsState = KnownSteps | tuple[()]
 T = TypeVar("T")
 _DOUBLE = struct.Struct("<d")
 
@@ -159,11 +160,9 @@ class Steps(Statistic[StepsState], Generic[T]):
             last, after = last_other, after_other
         return before, first, last, after, amount
 
-    def linked(self, state: StepsState, before: Reading | None, after: Reading | None) -> StepsState:
-        """Returns the state with other readings before and after its own; such as are too far away don't
-        count."""
-        if not state:
-            return state
+    def linked(self, state: KnownSteps, before: Reading | None, after: Reading | None) -> KnownSteps:
+        """Returns the state of some readings with other ones before and after them; such as are too far away
+        don't count."""
         first, last = state[1], state[2]
         if before is not None and first[0] - before[0] > self.max_gap:
             before = None

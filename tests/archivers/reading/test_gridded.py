@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bucketwise.archivers.reading import gridded
@@ -124,6 +124,14 @@ def rows_of(source: GriddedReadings) -> list[Row]:
     return found
 
 
+#: At 30, the next reading of "a" has not been read yet; at 70, it is too far away.
+WAITING: list[Plain] = [(20, "a", 1.0, 1.0), (30, "b", 5.0, 5.0), (40, "a", 3.0, 3.0), (75, "b", 5.0, 5.0)]
+
+
+@example(WAITING, "linear", 1, 10, 1000)
+@example(WAITING, "linear", 1, 10, 1)
+@example(WAITING, "linear", 9, 10, 4)
+@example(WAITING, "previous", 1, 10, 4)
 @given(
     readings,
     st.sampled_from(list(FILLINGS)),

@@ -37,6 +37,8 @@ def code_of(value: float) -> int:
 @example(TINIEST)
 @example(-LARGEST)
 @example(2.2250738585072014e-308)
+@example(8191 * TINIEST)  # the last that is a bin of its own
+@example(8355 * TINIEST)  # the upper end of the first bin of several
 @given(doubles)
 def test_every_double_is_within_one_percent_of_its_bins_value(value: float) -> None:
     assert near(quantiles.value_of(code_of(value)), value)
