@@ -12,6 +12,7 @@ import pytest
 
 from bucketwise.buckets.source import Source
 from bucketwise.config.models import make_policy
+from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.changes.collector import ChangeCollector, EventReader
 from bucketwise.rollups.changes.drain import Stream
 from bucketwise.rollups.progress import load as loaded
@@ -26,6 +27,7 @@ from tests.rollups.changes.test_stream import (
     late_of,
     load,
     mended,
+    overflowing,
     reading,
     readings,
     samples,
@@ -250,4 +252,29 @@ def test_a_sample_that_is_added_tells_its_time_and_a_changed_one_does_not(
     event = {"ns": {"coll": "it"}, "documentKey": {"_id": 1}, "operationType": "update", "set": [touched]}
     change = EventReader(policy).read({**event, "now": times, "before": {}, "is_before_known": False})
     assert (change.open_ended, change.unknown) == expected
-    assert len(change.spans) == 1
+    assert [first for first, _ in change.spans] == [to_ms(datetime(2026, 1, 5, tzinfo=UTC))]
+
+
+@pytest.mark.parametrize(
+    ("operation", "touched", "is_before_known", "is_unknown"),
+    [
+        ("insert", [], False, False),
+        ("delete", [], False, True),
+        ("delete", [], True, False),
+        ("update", ["samples.0.p"], False, False),
+        ("update", ["bucket"], False, True),
+        ("update", ["bucket"], True, False),
+    ],
+)
+def test_what_overflow_was_of_is_not_known_where_no_image_tells(
+    operation: str, touched: list[str], is_before_known: bool, is_unknown: bool
+) -> None:
+    event: Document = {"ns": {"coll": "extra"}, "documentKey": {"_id": 5}, "operationType": operation}
+    after = {"ref": 7} if operation != "delete" else {}
+    before = {"ref": 8} if is_before_known else {}
+    change = EventReader(overflowing()).read(
+        {**event, "now": after, "before": before, "set": touched, "is_before_known": is_before_known}
+    )
+    assert change.unknown == is_unknown
+    assert set(change.buckets) == {*after.values(), *before.values()}
+    assert change.overflow == ([5] if operation == "update" else ())
