@@ -20,7 +20,7 @@ from tests.archivers.builders import CODEC, DAY0, LATER, RAW, Case, encode, offl
 from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, die_in_transactions
 from tests.archivers.harness import Cycle, Standing
 from tests.archivers.rewriting.test_erasing import held, online, with_overflow, world_of
-from tests.archivers.states import States
+from tests.archivers.states import States, all_archived
 
 Document = dict[str, Any]
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -92,6 +92,31 @@ def rest(case: Case) -> list[bytes]:
         documents.append(encode(document))
     there = {bson.decode(it, CODEC)["_id"] for it in documents}
     return with_overflow(documents, [it for it in extra if bson.decode(it, CODEC)["bucket_id"] in there])
+
+
+@pytest.mark.parametrize("to", ["offline", "online"])
+def test_it_goes_from_buckets_that_hold_others_as_well(prepared: States, to: str) -> None:
+    """Wherever they lie: half of them are live."""
+    case = shared() if to == "offline" else online(shared())
+    world = world_of(prepared, case)
+    report = world.cycle.erase(SERIES)
+    assert held(world) == sorted(rest(case))
+    assert report.counts["rewritten"] > 0
+    assert (report.is_found, world.cycle.verify().bad) == (False, [])
+    assert world.cycle.erase(SERIES).counts["buckets"] == 0
+
+
+def test_a_copy_that_was_not_as_it_was_archived_is_not_vouched_for_afterwards(prepared: States) -> None:
+    """It goes on without the series, and an audit still tells that somebody has changed it."""
+    cycle = prepared(online(shared()), all_archived)
+    copies = cycle.database["archive"]
+    (changed,) = list(copies.find({"samples.sensor": {"$all": [7, "left"]}}).limit(1))
+    copies.update_one({"_id": changed["_id"]}, {"$set": {"note": "changed"}})
+    (before,) = cycle.verify().bad
+    cycle.erase(SERIES)
+    assert not copies.count_documents({"samples.sensor": 7})
+    (after,) = cycle.verify().bad
+    assert (after.code, after.place) == (before.code, before.place)
 
 
 @pytest.mark.proof
