@@ -10,7 +10,9 @@ import pytest
 from bson.binary import Binary
 from pymongo.database import Database
 
+from bucketwise.archivers.context import NOT_ROLLED_UP
 from bucketwise.archivers.records.deletions import legible
+from bucketwise.buckets.fields.times import LAST_MS
 from bucketwise.config.models import SamplesPolicy
 from bucketwise.config.tables import Store
 from tests.archivers.builders import (
@@ -26,7 +28,7 @@ from tests.archivers.builders import (
     timeseries,
 )
 from tests.archivers.harness import Cycle
-from tests.archivers.states import States, all_archived
+from tests.archivers.states import States, all_archived, nothing_archived
 
 Document = dict[str, Any]
 BY_NAME = {case.name: case for case in deletable()}
@@ -178,3 +180,20 @@ def test_a_dry_run_after_a_grace_counts_what_the_run_does(prepared: States, chan
     planned, done = (cycle.run(LATER + timedelta(days=2), dry_run=dry_run) for dry_run in (True, False))
     assert planned.deleted == done.deleted >= len(cycle.case.documents) - 1
     assert (planned.buckets, planned.left, planned.reasons) == (done.buckets, done.left, done.reasons)
+
+
+def never(_start_ms: int, _end_ms: int, *, force: bool = False, leaving: bool = False) -> bool:
+    """A roll-up that can't bring windows up to date."""
+    del force, leaving
+    return False
+
+
+@pytest.mark.parametrize("to", ["offline", "online"])
+def test_nothing_moves_while_its_windows_are_not_rolled_up_again(prepared: States, to: str) -> None:
+    case = slots("minute") if to == "offline" else slots("minute").online()
+    cycle = prepared(case, nothing_archived)
+    report = cycle.run(through=LAST_MS, rolled_up=never)
+    assert (report.buckets, report.deleted, report.left) == (0, 0, len(case.documents))
+    assert [it for it in report.reasons if it == NOT_ROLLED_UP]
+    assert (cycle.live(), cycle.archived()) == (sorted(case.documents), [])
+    assert cycle.run(through=LAST_MS).deleted == len(case.documents)

@@ -14,9 +14,13 @@ from pymongo.database import Database
 
 from bucketwise.archivers.coverage import CoverageQuery, Day, Row, coverage_of
 from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.kinds.evidence import Grid
 from bucketwise.archivers.stores import open_store
-from bucketwise.buckets.fields.times import as_date
+from bucketwise.archivers.summary_counts import SummaryCounter
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.config.tables import Store
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.progress import note_ended
 from tests.archivers.builders import (
     DAY0,
     LATER,
@@ -28,7 +32,7 @@ from tests.archivers.builders import (
     samples,
     timeseries,
 )
-from tests.archivers.harness import Cycle, in_turn
+from tests.archivers.harness import Cycle, in_turn, nothing
 
 Document = dict[str, Any]
 GRACE = timedelta(days=3)
@@ -171,3 +175,21 @@ def test_what_is_told_is_exact(given: tuple[Day, list[int], list[int]]) -> None:
     assert all(mine in (None, wanted) for mine, wanted in zip(day.readings, every, strict=True))
     if len(held) == 1 and not day.is_part:
         assert day.archived == held
+
+
+def test_without_summaries_what_is_before_the_end_of_the_archive_is_gone(
+    database: Database[Document],
+) -> None:
+    policy = reading().policy
+    day = as_ms(DAY0)
+    grid = Grid(day, day + 3 * DAY_MS, DAY_MS)
+
+    def gone() -> list[bool]:
+        context = RunContext(database, policy, LATER, nothing, nothing)
+        counted = SummaryCounter(context, {}).count(grid)
+        assert not counted.known.any()
+        return [bool(it) for it in counted.gone]
+
+    assert gone() == [False, False, False]
+    note_ended(database, policy, day + 2 * DAY_MS, {0}, nothing)
+    assert gone() == [True, True, False]

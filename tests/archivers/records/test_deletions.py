@@ -15,6 +15,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers import writes
 from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, samples_overflow, slots
@@ -214,3 +215,14 @@ def test_damaged(prepared: States, what: str) -> None:
     change, codes = DAMAGE[what]
     change(cycle.database.get_collection(RECEIPTS, codec_options=CODEC))
     assert {bad.code for bad in cycle.verify().bad} == codes
+
+
+def test_a_commit_whose_files_have_gone_or_may_go_names_none(database: Database[Document]) -> None:
+    """What others have taken over lies in theirs."""
+    known = Receipts(database, "ticks")
+    assert known.files("2018-06-30") == []
+    for state, files in (("open", ["a", "b"]), ("closed", ["a", "b"]), (REPLACED, []), (HELD, [])):
+        known.update("2018-06-30", {"$set": {"state": state, "parts": ["a", "b"]}})
+        assert known.files("2018-06-30") == files
+    known.update("2018-06-30", {"$unset": {"parts": "", "state": ""}})
+    assert known.files("2018-06-30") == []
