@@ -139,6 +139,29 @@ def test_what_was_lifted_stays(prepared: States, to: str) -> None:
     assert both(cycle, PAST + 32 * DAY) == {"expired": 48}
 
 
+def test_a_lift_of_a_day_holds_for_a_rule_that_comes_later(prepared: States) -> None:
+    cycle = prepared(two_days("online"), under_tombstones)
+    lift_archived(cycle.context(PAST, fence=99))
+    rule = Rule(match={"symbol": ("MDB",)}, retain=RuleRetain(archive=60 * DAY))
+    ruled = with_policy(cycle, rules=(rule,))
+    assert both(ruled, PAST + 30 * DAY - MS) == {}
+    assert both(ruled, PAST + 30 * DAY) == {"tombstoned": 48}
+
+
+def test_a_day_of_which_nothing_tells_when_it_was_archived_stays_as_long_as_a_new_one(
+    prepared: States,
+) -> None:
+    cycle = prepared(two_days("online"), archived)
+    known = cycle.database["bucketwise_receipts"]
+    assert known.delete_many({"kind": "archived"}).deleted_count == 2
+    assert told(expire(cycle, PAST, plan=True)) == {}
+    assert known.count_documents({"kind": "archived"}) == 0
+    assert told(expire(cycle, PAST)) == {}
+    assert known.count_documents({"kind": "archived"}) == 2
+    assert both(cycle, PAST + 30 * DAY - MS) == {}
+    assert both(cycle, PAST + 30 * DAY) == {"tombstoned": 48}
+
+
 @KIND
 def test_a_lift_in_the_middle_of_a_run_keeps_what_was_due(prepared: States, to: str) -> None:
     """The transaction looks at the tombstone again."""
