@@ -42,6 +42,9 @@ class Source(ABC):
     recent: list[Any] = field(default_factory=list)
     #: Series that are being erased: nobody writes them.
     closed: set[str] = field(default_factory=set)
+    #: What the policy says of the archive, and which percentiles it keeps, as last edited.
+    archived: str = ""
+    percentiles: str = "50, 99"
 
     name: ClassVar[str]
     policy: ClassVar[str]
@@ -50,13 +53,25 @@ class Source(ABC):
     #: How late a reading may come.
     latest: ClassVar[timedelta] = timedelta(days=40)
     is_online: ClassVar[bool] = False
+    #: Whether originals are.
+    is_deleted: ClassVar[bool] = True
     series_field: ClassVar[str]
     value_field: ClassVar[str]
     overflow: ClassVar[str | None] = None
     indexed: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
+        self.archived = self.archive
         self.create()
+
+    def edit(self) -> None:
+        """Has the policy archive sooner or later, wait longer or not at all, or keep other percentiles."""
+        after, grace = self.random.choice((7, 8, 10, 12, 14)), self.random.choice((0, 0, 3, 6, 48))
+        self.archived = f'after = "{after}d"\n' + (
+            f'grace = "{grace}h"\n' if grace and self.is_deleted else ""
+        )
+        if self.random.random() < 0.25:
+            self.percentiles = self.random.choice(("50, 99", "5, 50, 95", "50"))
 
     def create(self) -> None:
         """Creates what an application would."""
@@ -71,11 +86,11 @@ class Source(ABC):
         name = self.name
         target = f'to = "online"\ncollection = "{name}_archive"' if self.is_online else 'to = "offline"'
         retain = f'archive = "{self.end.days}d"\narchive_grace = "2d"\n' if self.end else ""
-        rollup = f'hourly = "{name}_hourly"\ndaily = "{name}_daily"\npercentiles = [50, 99]'
+        rollup = f'hourly = "{name}_hourly"\ndaily = "{name}_daily"\npercentiles = [{self.percentiles}]'
         return (
             f'[policies.{name}]\ncollection = "{name}"\n{self.policy}'
             f"[policies.{name}.rollup]\n{rollup}\n"
-            f"[policies.{name}.archive]\n{target}\n{self.archive}"
+            f"[policies.{name}.archive]\n{target}\n{self.archived}"
             f'[policies.{name}.retain]\nhourly = "200d"\n{retain}'
         )
 
@@ -374,7 +389,7 @@ class Native(Source):
     latest = timedelta(hours=40)
     name, series_field, value_field = "native", "meta.s", "v"
     policy = 'model = "timeseries"\ntime_field = "t"\nseries_fields = ["meta.s"]\nvalue_fields = ["v"]\n'
-    archive = 'after = "10d"\n'
+    archive, is_deleted = 'after = "10d"\n', False
 
     def create(self) -> None:
         self.database.create_collection(self.name, timeseries={"timeField": "t", "metaField": "meta"})

@@ -71,13 +71,17 @@ class World:
         self.archive = Files(self.files / bucket / "archive")
         self.sources: list[Source] = [kind(self.database, self.chance) for kind in SOURCES]
         (self.folder / "copy").mkdir()
-        (self.folder / "bucketwise.toml").write_text(
+        self.settings = (
             f'[mongodb]\nuri = "{uri}"\ndatabase = "soak"\n'
             f'[store]\nurl = "s3://{bucket}/archive"\nendpoint_url = "{self.proxy.endpoint_url}"\n'
             f'region = "{REGION}"\nsigning_key = "{KEY}"\n'
             f'[[store.copies]]\nname = "second"\nurl = "{(self.folder / "copy").as_uri()}"\n'
-            + "".join(it.text for it in self.sources)
         )
+        self.write_policies()
+
+    def write_policies(self) -> None:
+        text = self.settings + "".join(it.text for it in self.sources)
+        (self.folder / "bucketwise.toml").write_text(text)
 
     # Time
 
@@ -186,6 +190,13 @@ class World:
     def drill(self) -> None:
         self.settle()  # what came late is not in the summaries before
         self.well("drill", "--seed", str(self.chance.randrange(1000)))
+
+    def edit(self) -> None:
+        source = self.source()
+        source.edit()
+        self.write_policies()
+        self.note(f"{source.name} is edited: {source.archived!r}, percentiles {source.percentiles}")
+        self.done["edits"] += 1
 
     def repeated(self, verb: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> Ran:
         """Twice in three times something fails; then it is called again."""
@@ -370,6 +381,8 @@ _DEEDS = (
     World.audit,
     World.drill,
     World.hold,
+    World.edit,
+    World.edit,
     World.erase,
     World.restore,
     World.restore,
