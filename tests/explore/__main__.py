@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--put-back", choices=FAULTS, metavar="NAME", help="with this fault of the past")
     parser.add_argument("--list", action="store_true", help="the faults of the past")
     parser.add_argument("--exhaustive", action="store_true", help="all schedules, breadth-first")
-    parser.add_argument("--with", dest="verbs", choices=(*PROGRAMS, ADOPT), nargs="*", default=[],
+    parser.add_argument("--with", dest="verbs", choices=(*PROGRAMS, *_KINDS, HOLD), nargs="*", default=[],
                         metavar="VERB", help="beside archive runs, with --exhaustive")  # fmt: skip
     parser.add_argument("--writes", type=int, default=3, help="of the writer, with --exhaustive (3)")
     parser.add_argument("--size", type=int, default=28, help="bits of how many hashes --exhaustive has room "
@@ -87,9 +87,18 @@ def _explore(depth: int, seeds: range) -> tuple[list[Failure], set[int]]:
 
 def _search(verbs: list[str], writes: int, size: int, grace: int) -> Search:
     """Returns the search through all schedules of a writer, two runs, one crash and an hour that passes; with
-    `adopt`, of a clone of the database as well."""
-    kind, most = "shared" if ADOPT in verbs else "offline", Frozen({**LIMITS, "write": writes})
-    scope = Scope(("archive", *verbs), (0,), (1,), holds=False, is_faulty=False, kind=kind, most=most)
+    `adopt`, of a clone of the database as well; with `run`, of an archive that ends."""
+    kind = next((kind for verb, kind in _KINDS.items() if verb in verbs), "offline")
+    programs = [it for it in verbs if it != HOLD]
+    scope = Scope(
+        ("archive", *programs),
+        (0,),
+        (1,),
+        holds=HOLD in verbs,
+        is_faulty=False,
+        kind=kind,
+        most=Frozen({**LIMITS, "write": writes}),
+    )
     return Search(scope, grace, size=size)
 
 
@@ -116,9 +125,11 @@ def breadth_first(search_of: Callable[[int], Search], depth: int, record: bool) 
     return 0
 
 
-LIMITS = Frozen({"start": 2, "kill": 1, "late": 1, "tick": 1, "write": 3, "elsewhere": 1})
-#: The verb with which the database may be cloned.
-ADOPT = "adopt"
+LIMITS = Frozen({"start": 2, "kill": 1, "late": 1, "tick": 1, "write": 3, "elsewhere": 1, "hold": 2})
+#: With the one the database may be cloned, with the other days are held.
+ADOPT, HOLD = "adopt", "hold"
+#: The kind of the archive, where a verb needs another one.
+_KINDS = {ADOPT: "shared", "run": "ending"}
 
 
 def tell(failure: Failure) -> None:
