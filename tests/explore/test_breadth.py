@@ -34,7 +34,11 @@ def ends(scope: Scope, grace: int, *, reduces: bool) -> set[int]:
 @pytest.mark.parametrize("grace", [0, HOUR])
 @pytest.mark.parametrize(
     "most",
-    [pytest.param(FEW, id="few"), pytest.param({**SOME, "tick": 0}, marks=pytest.mark.proof, id="some")],
+    [
+        pytest.param({**FEW, "tick": 0}, id="few"),
+        pytest.param(FEW, marks=pytest.mark.proof, id="an hour"),
+        pytest.param({**SOME, "tick": 0}, marks=pytest.mark.proof, id="some"),
+    ],
 )
 def test_what_commutes_makes_no_difference_in_the_end(most: Mapping[str, int], grace: int) -> None:
     scope = scope_of(most)
