@@ -130,10 +130,7 @@ CASES += [
     for shape, like in FURTHER.items()
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
-CASES += [
-    Case(UPSERTED, _SUMMARIES, (Comparison(_SUMMARIES, 0.2, MINUTES),)),
-    Case(UPSERTED, _PARQUET, (Comparison(_PARQUET, None, MINUTES),)),  # they are packed one by one
-]
+CASES += [Case(UPSERTED, job, (Comparison(job, None, MINUTES),)) for job in (_PARQUET, _SUMMARIES)]
 CASES += [
     Case(MINUTES, job, tuple(Comparison(it, None) for it in engine_jobs))
     for job, engine_jobs in ((_PARQUET, _ENGINE_PARQUET), (_SUMMARIES, _ENGINE_SUMMARIES))

@@ -23,6 +23,8 @@ _RARE_LENGTH, _MAX_FRUITLESS = 1 / 32, 4
 _WALK_COST = 64
 #: Fewer documents are read one by one faster than a union is made for them.
 _MIN_UNION = 8
+#: Names of so many digits are no numbers of slots.
+_DIGITS = 10
 #: Fewer documents are not read in another order; and so many tell whether that helps.
 _MIN_ORDERED, _SAMPLE = 64, 16
 #: If a union takes a smaller share of the documents, it is the last.
@@ -88,7 +90,7 @@ def group_by_layout(
     rest = np.sort(np.concatenate(unmatched)) if unmatched else everything[:0]
     known: ByteLimitedCache[Union] = unions.of(rules) if unions else ByteLimitedCache(0)
     rest = yield from _in_unions(docs, rest, rules, known)
-    if unions and len(rest) >= _MIN_ORDERED:
+    if len(rest) >= _MIN_ORDERED:
         rest = yield from _ordered(docs, rest, rules, unions)
     yield from _by_length(docs, rest)
 
@@ -204,15 +206,17 @@ def _in_unions(
     return rest
 
 
-def _ordered(docs: Docs, rest: Members, rules: UnionRules, unions: Unions) -> Generator[Group, None, Members]:
+def _ordered(
+    docs: Docs, rest: Members, rules: UnionRules, unions: Unions | None
+) -> Generator[Group, None, Members]:
     """Yields groups of documents whose slots were written in any order, as if they had been in that of their
-    numbers. Returns the others. The columns are the same; but what is packed has to be as it lies."""
+    numbers. Returns the others."""
     some, _ = _in_order_of_slots(docs, rest[:_SAMPLE], rules)
     if 2 * sum(1 for _ in group_by_layout(some, rules)) >= len(some):
         return rest
     ordered, rows = _in_order_of_slots(docs, rest, rules)
     for group in group_by_layout(ordered, rules, unions):
-        yield group._replace(members=rows[group.members])
+        yield group._replace(members=rows[group.members], is_ordered=True)
     return np.setdiff1d(rest, rows)
 
 
@@ -244,7 +248,7 @@ def _in_order(document: bytes, path: Path, containers: Collection[Path]) -> byte
         names.append(name)
         fields.append(field)
     if any(_leads_to(path, it) and len(path) >= len(it) for it in containers):
-        numbers = [int(it) for it in names if it.isdigit()]
+        numbers = [int(it) for it in names if it.isdigit() and len(it) < _DIGITS]
         if numbers:
             found = dict(zip(numbers, fields, strict=False))
             if len(found) < len(fields):
