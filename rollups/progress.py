@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
@@ -15,7 +16,6 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection as MongoCollection
 from pymongo.database import Database
 
-from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.rules import SeriesRules
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.config.written import fingerprint, layout_fingerprint
@@ -29,8 +29,8 @@ Document = dict[str, Any]
 GoneByNumber = Mapping[int, Mapping[LevelName, int]]
 COLLECTION = "bucketwise_progress"
 NO_GATE = 2**62  # later than every window
-#: Spans that are kept as they are. A progress record is written often.
-_MOST_SPANS = 2000
+#: Summaries of which it is noted that only holds keep them. What lies beyond stays, and is told as gone.
+_MOST_HELD = 50_000
 _ROLLED_UP = ""  # the kind of a policy's main record
 
 
@@ -41,6 +41,27 @@ class Bookmark:
     token: Mapping[str, Any]
     collections: Mapping[str, str]  # those of the stream: name -> what tells it from another of that name
     live: Sequence[Span]  # these hold all that the buckets which were live then cover
+
+
+class HeldWindow(NamedTuple):
+    """The window (milliseconds) of a summary that only holds keep, and a digest of its series. An erasure
+    removes it."""
+
+    start: int
+    end: int
+    series: bytes
+
+
+def digest_of(series: bytes) -> bytes:
+    """Returns a digest of a series' key."""
+    return hashlib.sha256(series).digest()[:16]
+
+
+class HeldWindows(NamedTuple):
+    """Those of a policy, and the digests of the holds that stood when they were last tried."""
+
+    windows: Set[HeldWindow] = frozenset()
+    under: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +79,7 @@ class Progress:
     bookmark: Bookmark | None = None
     by_rule: GoneByNumber = field(default_factory=dict)
     left: Sequence[Span] = ()
-    held: Sequence[Span] = ()
+    held: HeldWindows = field(default_factory=HeldWindows)
 
     @cached_property
     def gone(self) -> Mapping[LevelName, int]:
@@ -84,7 +105,7 @@ def load(database: Database[Document], policy: Policy) -> Progress:
 def records_of(database: Database[Document], policy: Policy, *others: str) -> dict[str, Document]:
     """Returns what is recorded of how far a policy is rolled up, for `progress_of`, and its records of other
     kinds, by kind. Asks once."""
-    kinds = ("gone", *others)
+    kinds = ("gone", "held", *others)
     wanted = {"_id": {"$in": [policy.identity, *({kind: policy.identity} for kind in kinds)]}}
     found = progress_collection(database).find(wanted)
     return {_ROLLED_UP if isinstance(it["_id"], str) else next(iter(it["_id"])): it for it in found}
@@ -93,12 +114,13 @@ def records_of(database: Database[Document], policy: Policy, *others: str) -> di
 def progress_of(records: Mapping[str, Document], policy: Policy) -> Progress:
     """Returns what these records tell."""
     by_rule = _gone(records.get("gone"), policy)
-    return replace(_progress(records.get(_ROLLED_UP), policy), by_rule=by_rule)
+    held = _held(records.get("held"))
+    return replace(_progress(records.get(_ROLLED_UP), policy), by_rule=by_rule, held=held)
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
     """Returns how far several policies are rolled up, by name."""
-    wanted = [one for it in policies for one in (it.identity, {"gone": it.identity})]
+    wanted = [one for it in policies for one in (it.identity, {"gone": it.identity}, {"held": it.identity})]
     records: dict[str, dict[str, Document]] = {it.identity: {} for it in policies}
     for found in progress_collection(database).find({"_id": {"$in": wanted}}) if policies else ():
         key = found["_id"]
@@ -121,7 +143,6 @@ def _progress(found: Document | None, policy: Policy) -> Progress:
         {level: to_ms(found[f"{level}_through"]) for level in levels},
         _bookmark(found.get("stream")),
         left=_spans(found.get("left", ())),
-        held=_spans(found.get("held", ())),
     )
 
 
@@ -139,10 +160,7 @@ def _spans(documents: Iterable[Document]) -> list[Span]:
     return [(to_ms(it["from"]), to_ms(it["to"])) for it in documents]
 
 
-def _documents(spans: Sequence[Span]) -> list[Document]:
-    """Returns the documents of these spans. Very many are widened to days."""
-    if len(spans) > _MOST_SPANS:
-        spans = Spans((start - start % DAY_MS, end + -end % DAY_MS) for start, end in spans).spans
+def _documents(spans: Iterable[Span]) -> list[Document]:
     return [{"from": DatetimeMS(start), "to": DatetimeMS(end)} for start, end in spans]
 
 
@@ -159,9 +177,8 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
             "collections": [{"name": name, "uuid": it} for name, it in bookmark.collections.items()],
             "live": _documents(bookmark.live),
         }
-    for name, spans in {"left": progress.left, "held": progress.held}.items():
-        if spans:
-            document[name] = _documents(spans)
+    if progress.left:
+        document["left"] = _documents(progress.left)
     progress_collection(database).replace_one({"_id": policy.identity}, document, upsert=True)
 
 
@@ -169,24 +186,51 @@ def note_left(database: Database[Document], policy: Policy, spans: Collection[Sp
     """Records that the windows which touch these spans (milliseconds) are to be made anew: the archive has
     other readings of them, or is about to. Spans are widened to days, so that few are kept. Nothing is
     recorded where all windows are still to come. Call it under the policy's lease."""
-    short = [level for level in levels_of(policy) if not level.is_long]
-    _note(database, policy, "left", widened(short, spans).spans if short and spans else spans)
-
-
-def note_held(database: Database[Document], policy: Policy, spans: Collection[Span]) -> None:
-    """Records that summaries of these windows (milliseconds) stay without readings until holds are released.
-    Call it under the policy's lease."""
-    _note(database, policy, "held", spans)
-
-
-def _note(database: Database[Document], policy: Policy, name: str, spans: Collection[Span]) -> None:
-    records, own = progress_collection(database), {"_id": policy.identity}
-    found = records.find_one(own, {name: 1}) if spans and levels_of(policy) else None
+    levels, records, own = levels_of(policy), progress_collection(database), {"_id": policy.identity}
+    found = records.find_one(own, {"left": 1}) if spans and levels else None
     if found is not None:
-        known = Spans(_spans(found.get(name, ()))).spans
-        noted = Spans([*known, *spans]).spans
-        if noted != known:
-            records.update_one(own, {"$set": {name: _documents(noted)}})
+        known = Spans(_spans(found.get("left", ()))).spans
+        short = [level for level in levels if not level.is_long]
+        left = Spans([*known, *(widened(short, spans).spans if short else spans)]).spans
+        if left != known:
+            records.update_one(own, {"$set": {"left": _documents(left)}})
+
+
+def _held(found: Document | None) -> HeldWindows:
+    if found is None:
+        return HeldWindows()
+    windows = {HeldWindow(to_ms(it["from"]), to_ms(it["to"]), it["series"]) for it in found["windows"]}
+    return HeldWindows(windows, found["under"])
+
+
+def store_held(database: Database[Document], policy: Policy, held: HeldWindows) -> None:
+    """Records which summaries stay without readings until holds are released. Call it under the policy's
+    lease."""
+    identity = {"held": policy.identity}
+    windows = [
+        {"from": DatetimeMS(it.start), "to": DatetimeMS(it.end), "series": it.series}
+        for it in sorted(held.windows)[:_MOST_HELD]
+    ]
+    document = {"_id": identity, "under": list(held.under), "windows": windows}
+    progress_collection(database).replace_one({"_id": identity}, document, upsert=bool(windows))
+
+
+def forget_held(
+    database: Database[Document],
+    policy: Policy,
+    series: Collection[bytes],
+    span: Span,
+    session: ClientSession,
+) -> None:
+    """Forgets the summaries of these series, by their keys, that only holds keep, and whose windows touch a
+    span (milliseconds)."""
+    mine = {"$in": [digest_of(it) for it in series]}
+    within = {"from": {"$lt": DatetimeMS(span[1])}, "to": {"$gt": DatetimeMS(span[0])}}
+    progress_collection(database).update_one(
+        {"_id": {"held": policy.identity}},
+        {"$pull": {"windows": {"series": mine, **within}}},
+        session=session,
+    )
 
 
 def mark_id(policies: Sequence[Policy]) -> Document:

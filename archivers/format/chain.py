@@ -43,7 +43,7 @@ from bucketwise.archivers.format.names import (
     links,
     manifest_key,
 )
-from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
+from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore, check_read_back
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
@@ -290,7 +290,9 @@ class Chain:
 
     def _holds(self, key: str, data: bytes) -> bool:
         try:
-            return self._store.get_bytes(key) == data
+            is_there = self._store.get_bytes(key) == data
+            check_read_back(self._store, key)
+            return is_there
         except Corrupt:
             return False
 

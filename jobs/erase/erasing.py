@@ -33,11 +33,12 @@ from bucketwise.buckets.bson.raw import as_queried
 from bucketwise.buckets.bson.types import first_at
 from bucketwise.buckets.fields.selectors import series_text, summary_query
 from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.buckets.models.series import series_key
 from bucketwise.buckets.models.shape import split
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Level, levels_of
 from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
-from bucketwise.rollups.progress import note_left
+from bucketwise.rollups.progress import forget_held, note_left
 from bucketwise.rollups.rolling.linking import beside, reach_of
 from bucketwise.rollups.rolling.plan import RollupOptions
 from bucketwise.rollups.rolling.quarantine import Quarantine
@@ -267,6 +268,10 @@ def _delete(work: ErasureWork, level: Level, raw_ids: list[bytes], session: Clie
     database, policy = work.context.database, work.erasure.policy
     deleted = delete_summaries(database, policy, level, ids_query(raw_ids), session)
     work.erasures.count({"summaries": deleted}, session)
+    found = [{"_id": bson.decode(it[1:], OPTIONS)} for it in raw_ids]
+    keys = {series_key(series_of_summary(policy, it)) for it in found if is_of_series(policy, it)}
+    span = work.erasure.within.start_ms, work.erasure.within.end_ms
+    forget_held(database, policy, keys, span, session)
 
 
 def _relink(work: ErasureWork, level: Level) -> None:

@@ -14,11 +14,13 @@ from pymongo.database import Database
 
 from bucketwise.buckets.decoding.local import LARGEST_MS
 from bucketwise.buckets.fields.selectors import series_query
+from bucketwise.buckets.models.series import series_key
 from bucketwise.buckets.rules import SeriesRules
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.progress import digest_of
 from bucketwise.rollups.summaries.documents import OPTIONS, first_instants, is_of_series, series_of, value_at
 
 Document = dict[str, Any]
@@ -94,7 +96,7 @@ class OutlivedSummaries:
     #: Before when (milliseconds) archived readings of the series of each rule have gone.
     ended_by_rule: Callable[[], Sequence[int]] = lambda: ()
     archived_next: Callable[[int], int | None] = lambda _: None  # see `Archived.next`
-    released: Spans = Spans(())  # noqa: RUF009  (it never changes)
+    released: Mapping[bytes, Spans] = field(default_factory=dict)
     missed: int = 0  # summaries that stay although readings came late into their windows
     outdated: int = 0  # summaries that stay as earlier settings made them
     gone: int = 0  # summaries that stay although somebody took their readings out before they were archived
@@ -138,7 +140,17 @@ class OutlivedSummaries:
             return max(self._ended)
         return self._rules.longest(series_of(self.policy, summary), self._ended)
 
-    def has_outlived(self, window: Span, existing: bytes, computed: bytes | None) -> bool:
+    def is_released(self, existing: bytes, window: Span) -> bool:
+        """Returns whether only holds have kept a summary, or what it is made of, and others stand now."""
+        summary = bson.decode(existing, OPTIONS) if self.released else {}
+        if not summary or not is_of_series(self.policy, summary):
+            return False
+        spans = self.released.get(digest_of(series_key(series_of(self.policy, summary))))
+        return spans is not None and spans.touch(*window)
+
+    def has_outlived(
+        self, window: Span, existing: bytes, computed: bytes | None, is_released: bool = False
+    ) -> bool:
         """Returns whether the existing summary, as BSON, stays instead of the one computed from the
         readings that are left."""
         before, after = bson.decode(existing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
@@ -146,7 +158,6 @@ class OutlivedSummaries:
             return False
         if self.is_deleted_early():
             return self._note_late(window, computed)
-        is_released = self.released.touch(*window)
         is_withdrawn = is_released or self._has_event("move", window)
         if window[1] >= self.recheck_from or (after is None and is_withdrawn):
             return False

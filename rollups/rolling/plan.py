@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -26,7 +26,7 @@ from bucketwise.rollups.changes.collector import ChangeSet
 from bucketwise.rollups.changes.drain import SharedChanges, Stream
 from bucketwise.rollups.changes.late import LateFinder, LateSpans
 from bucketwise.rollups.context import Document, RunContext
-from bucketwise.rollups.progress import Bookmark, Progress, progress_collection
+from bucketwise.rollups.progress import Bookmark, HeldWindow, HeldWindows, Progress, progress_collection
 from bucketwise.rollups.rolling.outlived import deletes_before_archive
 from bucketwise.rollups.rolling.records import MissingSummaries, Records, Remaking
 from bucketwise.rollups.rolling.slices import SliceReader
@@ -231,6 +231,8 @@ class Planner:
     records: Records
     remaking: Remaking
     plausible: Plausible  # times of live buckets
+    held: HeldWindows = field(default_factory=HeldWindows)  # see `_released`
+    under: Sequence[str] = ()  # the holds that stand
     released: Sequence[Span] = ()  # no hold keeps summaries of these windows any more
 
     def plan(self) -> RollupPlan:
@@ -337,18 +339,18 @@ class Watermark:
         calendar: Calendar,
         records: Records,
         before: Progress,
-        released: Sequence[Span] = (),
+        held: HeldWindows,
+        released: Sequence[Span],
     ) -> None:
-        """`before`: how far it was rolled up. `released`: see `Planner`."""
+        """`before`: how far it was rolled up. `held`, `released`: see `Planner`."""
         self._through = dict(plan.existing.through)
         self._left_before, self._left = before.left, list[Span]()
-        self._held_before, self._held = before.held, list[Span]()
-        self._released = Spans(released)
+        self._held, self._tried, self._again = held, released, set[HeldWindow]()
         self._bookmark = plan.interim_bookmark
         self._moves = plan.late is not None
         self._may_save = self._moves and not plan.is_empty
         self._calendar = calendar
-        self._save, self._note_held = records.save, records.note_held
+        self._save, self._store_held = records.save, records.store_held
 
     def begin(self) -> None:
         """Stores the progress so far, with the bookmark to read on from, before the first summary is
@@ -360,11 +362,13 @@ class Watermark:
         """Takes note that the windows which touch a span stay as they are, and are to be tried again."""
         self._left.append(span)
 
-    def hold(self, windows: Sequence[Span]) -> None:
+    def hold(self, windows: Collection[HeldWindow], under: Sequence[str]) -> None:
         """Takes note that only holds keep summaries of these windows."""
-        self._held += windows
-        if windows and not self._moves:
-            self._note_held(windows)
+        self._again.update(windows)
+        if not set(windows) <= self._held.windows:
+            under_before = self._held.under if self._held.windows else under
+            self._held = HeldWindows(self._held.windows | set(windows), under_before)
+            self._store_held(self._held)
 
     def reach(self, end: int) -> None:
         """Moves the watermark: all windows that end by then are rolled up."""
@@ -377,14 +381,18 @@ class Watermark:
 
     @property
     def _progress(self) -> Progress:
-        left, held = [*self._left_before, *self._left], [*self._held_before, *self._held]
-        return Progress(self._through, self._bookmark, left=Spans(left).spans, held=Spans(held).spans)
+        left = Spans([*self._left_before, *self._left]).spans
+        return Progress(self._through, self._bookmark, left=left)
 
-    def finish(self, bookmark: Bookmark | None) -> None:
+    def finish(self, bookmark: Bookmark | None, under: Sequence[str]) -> None:
         """Stores that all is done but for the windows that this run has left, with the bookmark from which
         the next run reads the stream."""
         self._bookmark, self._left_before = bookmark, ()
-        self._held_before = [part for it in self._held_before for part in self._released.gaps(*it)]
+        if self._tried:
+            left = Spans(self._left)
+            stay = {it for it in self._held.windows if left.touch(it.start, it.end)} | self._again
+            self._held = HeldWindows(stay, self._held.under if left.spans else under)
+            self._store_held(self._held)
         self.reach(self._calendar.due_end)
 
 

@@ -22,12 +22,13 @@ from bucketwise.rollups.changes.late import advance_bookmark, live_days, note_li
 from bucketwise.rollups.context import RunContext
 from bucketwise.rollups.progress import (
     Bookmark,
+    HeldWindows,
     Progress,
     ended_by_rule,
     note_gone,
-    note_held,
     set_gone,
     store,
+    store_held,
 )
 from bucketwise.rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
 from bucketwise.rollups.standing import (
@@ -215,7 +216,7 @@ class Records(Protocol):
         """Records that summaries of windows that ended before these instants are never made, of the series
         of a rule."""
 
-    def note_held(self, windows: Sequence[Span]) -> None:
+    def store_held(self, held: HeldWindows) -> None:
         """Records of which windows only holds keep summaries."""
 
     def begin(self, remaking: Remaking) -> None:
@@ -262,9 +263,9 @@ class RunRecords:
         """Records before when no summaries of a rule are made; milliseconds, by level."""
         note_gone(self.context.database, self.context.policy, before, rule=rule)
 
-    def note_held(self, windows: Sequence[Span]) -> None:
+    def store_held(self, held: HeldWindows) -> None:
         """Records of which windows only holds keep summaries."""
-        note_held(self.context.database, self.context.policy, windows)
+        store_held(self.context.database, self.context.policy, held)
 
     def begin(self, remaking: Remaking) -> None:
         """Records which summaries are there and which are missing."""
@@ -298,7 +299,7 @@ class DryRunRecords:
     def note_gone(self, before: Mapping[LevelName, int], rule: int) -> None:
         """Leaves what is recorded of gone summaries as it is."""
 
-    def note_held(self, windows: Sequence[Span]) -> None:
+    def store_held(self, held: HeldWindows) -> None:
         """Leaves what is recorded of held summaries as it is."""
 
     def begin(self, remaking: Remaking) -> None:

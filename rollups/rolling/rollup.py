@@ -24,7 +24,7 @@ from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.changes.collector import OPERATIONS
 from bucketwise.rollups.context import RunContext, Spend, result_of
 from bucketwise.rollups.holds import Holds
-from bucketwise.rollups.progress import ended_by_rule
+from bucketwise.rollups.progress import HeldWindows, ended_by_rule
 from bucketwise.rollups.rolling.outlived import OutlivedSummaries, deletes_before_archive
 from bucketwise.rollups.rolling.plan import (
     Archived,
@@ -208,19 +208,28 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
     calendar = Calendar(policy, policy.rollup, context.now, loaded.through, loaded.wholly)
     records = records_of(context, remaking, dry_run=options.dry_run)
     plausible = plausible_times(policy, standing, context.now)
-    released = _released(context, loaded.held, calendar.reach)
+    held = loaded.held
+    under = _holds_now(context) if held.windows else []
+    released = held.windows if under != list(held.under) else frozenset()
     planner = Planner(
-        context, options, archived, calendar, loaded, source, records, remaking, plausible, released
+        context,
+        options,
+        archived,
+        calendar,
+        loaded,
+        source,
+        records,
+        remaking,
+        plausible,
+        held,
+        under,
+        [it[:2] for it in sorted(released)],
     )
     return _carry_out(planner, planner.plan())
 
 
-def _released(context: RunContext, held: Sequence[Span], reach: int) -> list[Span]:
-    """Returns the parts of these spans (milliseconds) that no hold covers any more. `reach`: how far the
-    readings of a window may lie outside it."""
-    holds = Holds(context.database, context.policy.identity).active() if held else []
-    covered = Spans((it.within.start_ms - reach, it.within.end_ms + reach) for it in holds)
-    return [part for it in held for part in covered.gaps(*it)]
+def _holds_now(context: RunContext) -> list[str]:
+    return [it.digest for it in Holds(context.database, context.policy.identity).active()]
 
 
 def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
@@ -235,7 +244,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
     outlived = _outlived_summaries(planner, plan)
     writer = SummaryWriter(context, calendar, records, outlived, report, end, gone)
-    watermark = Watermark(plan, calendar, records, planner.loaded, planner.released)
+    watermark = Watermark(plan, calendar, records, planner.loaded, planner.held, planner.released)
     broken = records.quarantine.details
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next, broken)
     reading = ReadAhead(
@@ -254,23 +263,30 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         if found is not None and found.unreadable is not None:
             watermark.leave(piece.span)
         writer.write(piece, found)
-        watermark.hold(writer.taken_held())
+        watermark.hold(*writer.taken_held())
         if found is not None:
             watermark.reach(piece.span[1])
             del found  # before the next one is read
         planner.options.reached(min(piece.span[1], calendar.due_end))
     writer.finish()
-    watermark.hold(writer.taken_held())
+    watermark.hold(*writer.taken_held())
     report.missed, report.outdated, report.gone = outlived.missed, outlived.outdated, outlived.gone
     report.quarantined, report.quarantined_total = records.quarantine.details, records.quarantine.total
     if plan.late is not None:
         bookmark = plan.late.bookmark
         if bookmark is not None and plan.late.mode == "stream" and report.written >= MANY_WRITTEN:
             bookmark = records.advance_bookmark(planner.stream, bookmark, calendar)
-        watermark.finish(bookmark)
+        watermark.finish(bookmark, planner.under)
         report.missing = records.finish(planner.remaking)
         records.quarantine.remove_healed()
     return report
+
+
+def _by_series(held: HeldWindows) -> dict[bytes, Spans]:
+    spans: dict[bytes, list[Span]] = {}
+    for it in held.windows:
+        spans.setdefault(it.series, []).append((it.start, it.end))
+    return {series: Spans(found) for series, found in spans.items()}
 
 
 def _known_to_leave(spans: Sequence[Span]) -> Mapping[str, Spans] | None:
@@ -288,5 +304,5 @@ def _outlived_summaries(planner: Planner, plan: RollupPlan) -> OutlivedSummaries
         plan.late.changed if plan.late else _known_to_leave(planner.options.leaving),
         partial(ended_by_rule, planner.context.database, planner.context.policy),
         planner.archived.next,
-        Spans(planner.released),
+        _by_series(planner.held) if planner.released else {},
     )

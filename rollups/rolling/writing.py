@@ -24,6 +24,7 @@ from bucketwise.rollups.calendar.levels import LOCAL, Level, Span, sources_of
 from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.context import RunContext, share_of
 from bucketwise.rollups.holds import Hold, Holds
+from bucketwise.rollups.progress import HeldWindow, digest_of
 from bucketwise.rollups.rolling.linking import Cell, Linker, Neighbour, following
 from bucketwise.rollups.rolling.outlived import OutlivedSummaries
 from bucketwise.rollups.rolling.plan import LeftWindows, RollupReport
@@ -169,7 +170,7 @@ class SummaryWriter:
     counted_to: int = LOWEST  # readings before it are counted already
     _tallies: dict[LevelName, Tally] = field(default_factory=dict)  # of windows that are yet to be complete
     _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice, or some portions of it
-    _held: list[Span] = field(default_factory=list)  # the windows of summaries that only holds keep
+    _held: list[HeldWindow] = field(default_factory=list)  # the windows of summaries that only holds keep
     _begin: int | None = None  # when the first slice began
     _done: float = 0.0  # of that time, with this slice
     #: Of this slice: the states of summaries whose neighbours have changed.
@@ -210,11 +211,11 @@ class SummaryWriter:
             if level.name in self._tallies:
                 self._write(level, self._tallies.pop(level.name))
 
-    def taken_held(self) -> list[Span]:
-        """Returns the windows of which only holds keep summaries, of those written since it was last
-        called."""
+    def taken_held(self) -> tuple[Sequence[HeldWindow], Sequence[str]]:
+        """Returns the windows of which only holds keep summaries, of those written since it was last called;
+        and the digests of the holds."""
         held, self._held = self._held, []
-        return held
+        return held, [it.digest for it in self._holds] if held else []
 
     def _write_ended_windows(self, before: int) -> None:
         """Writes long windows that end before this instant. Slices come in order, so at most one window
@@ -414,7 +415,7 @@ class _KeepRule:
         self._level, self._local, self._reach = level, level.local, level.reach
         self._stays: dict[Cell, State] = {}  # the cells whose readings have gone by `retain.archive`
         self.ended = 0
-        self.held: list[Span] = []
+        self.held: list[HeldWindow] = []
 
     def keeps(self, window: Span, existing: RawBSONDocument, computed: bytes | None) -> bool:
         its_window = window_of(existing) if "end" in existing else window
@@ -429,12 +430,13 @@ class _KeepRule:
         if not is_ours and (window in self._filled or self._outlived.is_made_anew(its_window, is_local)):
             return False  # one that was made with other settings goes where there are readings
         cell = self._cell(raw, window) if is_ours else None
+        span, is_released = self._tally.readings_span(window), self._outlived.is_released(raw, its_window)
         is_kept = (cell in self._tally.unsound and _has_more(raw, computed)) or (
-            self._outlived.has_outlived(self._tally.readings_span(window), raw, computed)
+            self._outlived.has_outlived(span, raw, computed, is_released=is_released)
         )
         is_held = not is_kept and computed is None and cell is not None and self._is_held(cell)
-        if is_held:
-            self.held.append(window)
+        if is_held and cell is not None:
+            self.held.append(HeldWindow(*window, digest_of(cell[0])))
         if is_kept or is_held:
             self._stay(cell, raw, self._kept)
         return is_kept or is_held

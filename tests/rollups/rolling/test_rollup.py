@@ -17,7 +17,15 @@ from bucketwise.config.errors import BucketwiseError, InterruptedRun
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Retain, Rollup
 from bucketwise.rollups.calendar.windows import to_ms
-from bucketwise.rollups.progress import NO_GATE, load, note_held, note_left, rolled_up_through
+from bucketwise.rollups.progress import (
+    NO_GATE,
+    HeldWindow,
+    HeldWindows,
+    load,
+    note_left,
+    rolled_up_through,
+    store_held,
+)
 from bucketwise.rollups.rolling.plan import RollupReport
 from bucketwise.rollups.statistics import statistics_of
 from bucketwise.rollups.summaries import documents
@@ -424,13 +432,8 @@ def test_spans_that_are_left_are_kept_as_days_however_often_they_are_noted(bench
     assert load(bench.database, policy).left == []
 
 
-def test_what_holds_keep_is_noted_by_window_and_where_it_is_very_much_by_day(bench: Bench) -> None:
-    bench.database["ticks"].insert_many(ticks(20))
-    policy, hour = policy_of(), 3_600_000
-    bench.roll_up(policy, NOW)
-    windows = [(at, at + hour) for at in range(0, 5000 * hour, 2 * hour)]
-    note_held(bench.database, policy, windows[:1000])
-    assert load(bench.database, policy).held == windows[:1000]
-    note_held(bench.database, policy, windows)
-    days = -(-5000 // 24)
-    assert load(bench.database, policy).held == [(0, days * 24 * hour)]
+def test_what_holds_keep_is_noted_by_window_and_series(bench: Bench) -> None:
+    windows = {HeldWindow(at, at + 3_600_000, b"a") for at in range(0, 5000 * 3_600_000, 7_200_000)}
+    for held in (HeldWindows(windows, ["1"]), HeldWindows(frozenset(), ["2"])):
+        store_held(bench.database, policy_of(), held)
+        assert load(bench.database, policy_of()).held == held
