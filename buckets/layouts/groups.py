@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.bson.types import DOCUMENT, elements
 from bucketwise.buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, Path, row_slices
-from bucketwise.buckets.layouts.union import ByteLimitedCache, Containers, Union, union_of
+from bucketwise.buckets.layouts.union import ByteLimitedCache, Containers, Union, is_number, union_of
 
 #: A layout is rare if fewer than one in so many documents share it.
 _RARE_LAYOUT = 128
@@ -23,8 +23,6 @@ _RARE_LENGTH, _MAX_FRUITLESS = 1 / 32, 4
 _WALK_COST = 64
 #: Fewer documents are read one by one faster than a union is made for them.
 _MIN_UNION = 8
-#: Names of so many digits are no numbers of slots.
-_DIGITS = 10
 #: Fewer documents are not read in another order; and so many tell whether that helps.
 _MIN_ORDERED, _SAMPLE = 64, 16
 #: If a union takes a smaller share of the documents, it is the last.
@@ -248,7 +246,7 @@ def _in_order(document: bytes, path: Path, containers: Collection[Path]) -> byte
         names.append(name)
         fields.append(field)
     if any(_leads_to(path, it) and len(path) >= len(it) for it in containers):
-        numbers = [int(it) for it in names if it.isdigit() and len(it) < _DIGITS]
+        numbers = [int(it) for it in names if is_number(it)]
         if numbers:
             found = dict(zip(numbers, fields, strict=False))
             if len(found) < len(fields):

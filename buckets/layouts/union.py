@@ -174,6 +174,8 @@ class ByteLimitedCache(Generic[T]):
 #: Documents that a union is made of, spread over all lengths that there are: fewer where they are long.
 _MAX_SAMPLES, _MIN_SAMPLES, _SAMPLE_BYTES = 24, 4, 1 << 14
 #: Bytes of the unions that are cached.
+#: Names of so many digits are of no slot.
+_DIGITS = 10
 _CACHE_BYTES = 1 << 15
 #: Elements that fewer than this share hold are left out of a union that would be too long with them.
 _RARE = (0.0, 1 / 32)
@@ -313,7 +315,7 @@ def _alternative(values: list[_Value], inside: _Inside) -> Alternative:
         values = list({it.form: it for it in values}.values())
     rows = [dict(_children(it)) for it in values]
     is_pair = inside.containers.pairs and element.path[:-1] in inside.containers.paths
-    alike = inside.begun and not is_pair and all(name.isdigit() for row in rows for name in row)
+    alike = inside.begun and not is_pair and all(is_number(name) for row in rows for name in row)
     names = list(set().union(*rows)) if alike else _in_order(rows)
     shared: tuple[Alternative, ...] = ()
     if alike:
@@ -328,6 +330,11 @@ def _alternative(values: list[_Value], inside: _Inside) -> Alternative:
             fields.append(Field(name, alternatives, lacking))
     found = Alternative(element.type, b"", tuple(fields), alike=alike)
     return found._replace(fields=_with_spare(fields)) if found.is_each and fields[0].optional else found
+
+
+def is_number(name: bytes) -> bool:
+    """Returns whether a name is a number that may be one of a slot or a sample."""
+    return name.isdigit() and len(name) < _DIGITS
 
 
 def _with_spare(fields: list[Field]) -> tuple[Field, ...]:

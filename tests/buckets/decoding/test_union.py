@@ -375,6 +375,16 @@ def test_slots_in_any_order_are_laid_out_together_and_packed_as_they_lie(policy:
     check_round_trip(policy, buckets)
 
 
+def test_a_name_of_thousands_of_digits_is_no_slot_and_stops_no_other() -> None:
+    writer = Writer(Random(3), SLOTS)
+    writer.missing, writer.odd, writer.shuffled = 0.1, 0.0, 1.0
+    huge = slotted(999, ("9" * 5000, bson_of.double(1.0)), ("8", bson_of.double(1.0)))
+    batch = batch_of([*writer.buckets(80), Bucket(huge, ())])
+    (broken,) = decode(batch, SLOTS).quarantined
+    assert broken.id == 999
+    check_as_one_by_one(batch, SLOTS)
+
+
 def flipped(document: bytes, at: int, bit: int) -> bytes:
     changed = bytearray(document)
     changed[at] ^= 1 << bit
