@@ -173,9 +173,9 @@ class ByteLimitedCache(Generic[T]):
 
 #: Documents that a union is made of, spread over all lengths that there are: fewer where they are long.
 _MAX_SAMPLES, _MIN_SAMPLES, _SAMPLE_BYTES = 24, 4, 1 << 14
-#: Bytes of the unions that are cached.
 #: Names of so many digits are of no slot.
 _DIGITS = 10
+#: Bytes of the unions that are cached.
 _CACHE_BYTES = 1 << 15
 #: Elements that fewer than this share hold are left out of a union that would be too long with them.
 _RARE = (0.0, 1 / 32)
