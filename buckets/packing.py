@@ -198,12 +198,10 @@ def pack(buckets: BucketSet) -> Packed:
         values={name: readings.take(column) for name, column in columns.values.items()},
         present={name: _has_number(readings, kinds) for name, kinds in columns.kinds.items()},
     )
-    groups: list[PackedGroup] = []
-    for piece, place in zip(decoded.pieces, decoded.places, strict=True):
-        if piece.group.is_ordered:
-            groups += _pack_whole(piece, buckets.batch)
-        else:
-            groups.append(_pack_group(piece, readings.rows(place, piece.time.shape), policy))
+    groups = [
+        _pack_group(piece, readings.rows(place, piece.time.shape), policy)
+        for piece, place in zip(decoded.pieces, decoded.places, strict=True)
+    ]
     first_ms = min(columns.time.min(initial=LAST_MS), decoded.last.min())
     return Packed(rows, groups, int(first_ms), int(decoded.last.max()))
 
@@ -240,35 +238,6 @@ def _pack_group(piece: ReadingGroup, rows: NDArray[np.int64], policy: Policy) ->
         flag=np.zeros(0, dtype=np.int32) if variants is None else variants.flag + 1,
         present=b"" if present is None else _bits(present[sequence]),
     )
-
-
-def _pack_whole(piece: ReadingGroup, batch: Batch) -> Iterator[PackedGroup]:
-    """Yields documents as they lie, by their lengths: each of them has another structure, which takes more
-    room than what rows could give of them."""
-    docs = (batch.extra if piece.overflow else batch.main).take(piece.group.members)
-    lengths = np.diff(docs.offsets)
-    for length in np.unique(lengths).tolist():
-        mine = np.flatnonzero(lengths == length)
-        order = piece.group.members[mine] if piece.overflow else np.zeros(len(mine), dtype=np.int64)
-        sequence = np.lexsort((order, piece.units[mine]))
-        matrix = np.frombuffer(docs.take(mine).data, dtype=np.uint8).reshape(len(mine), length)
-        whole = np.array([0], dtype=np.int32), np.array([length], dtype=np.int32)
-        yield PackedGroup(
-            overflow=piece.overflow,
-            readings=0,
-            units=piece.units[mine][sequence].astype(np.int32),
-            order=order[sequence].astype(np.int32),
-            rows=np.zeros(len(mine), dtype=np.int64),
-            skeleton=bytes(length),
-            hole=whole[0],
-            width=whole[1],
-            source=np.array([ByteSource.KEPT], dtype=np.int8),
-            reading=np.zeros(1, dtype=np.int32),
-            field=np.zeros(1, dtype=np.int16),
-            residue=_residue(matrix, *whole, sequence),
-            flag=np.zeros(0, dtype=np.int32),
-            present=b"",
-        )
 
 
 def _bits(present: Flags) -> bytes:

@@ -88,7 +88,7 @@ def group_by_layout(
     rest = np.sort(np.concatenate(unmatched)) if unmatched else everything[:0]
     known: ByteLimitedCache[Union] = unions.of(rules) if unions else ByteLimitedCache(0)
     rest = yield from _in_unions(docs, rest, rules, known)
-    if len(rest) >= _MIN_ORDERED:
+    if unions and len(rest) >= _MIN_ORDERED:
         rest = yield from _ordered(docs, rest, rules, unions)
     yield from _by_length(docs, rest)
 
@@ -204,17 +204,15 @@ def _in_unions(
     return rest
 
 
-def _ordered(
-    docs: Docs, rest: Members, rules: UnionRules, unions: Unions | None
-) -> Generator[Group, None, Members]:
+def _ordered(docs: Docs, rest: Members, rules: UnionRules, unions: Unions) -> Generator[Group, None, Members]:
     """Yields groups of documents whose slots were written in any order, as if they had been in that of their
-    numbers. Returns the others."""
+    numbers. Returns the others. The columns are the same; but what is packed has to be as it lies."""
     some, _ = _in_order_of_slots(docs, rest[:_SAMPLE], rules)
     if 2 * sum(1 for _ in group_by_layout(some, rules)) >= len(some):
         return rest
     ordered, rows = _in_order_of_slots(docs, rest, rules)
     for group in group_by_layout(ordered, rules, unions):
-        yield group._replace(members=rows[group.members], is_ordered=True)
+        yield group._replace(members=rows[group.members])
     return np.setdiff1d(rest, rows)
 
 

@@ -173,7 +173,6 @@ class Group(NamedTuple):
     members: NDArray[np.int64]  # n: their indices
     matrix: Bytes2D  # n × layout.size; zeros where something is absent
     present: Flags | None = None  # of a union, n × (its flags and a last one for what is always there)
-    is_ordered: bool = False  # their fields are in an order in which they do not lie
 
     def raw(self, row: int, element: Element) -> bytes:
         """Returns the bytes of an element's value in one document."""
