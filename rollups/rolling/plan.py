@@ -231,9 +231,9 @@ class Planner:
     records: Records
     remaking: Remaking
     plausible: Plausible  # times of live buckets
-    held: HeldWindows = field(default_factory=HeldWindows)  # see `_released`
-    under: Sequence[str] = ()  # the holds that stand
-    released: Sequence[Span] = ()  # no hold keeps summaries of these windows any more
+    held: HeldWindows = field(default_factory=HeldWindows)  # what only holds keep
+    under: Sequence[str] = ()  # the digests of those that stand
+    released: Sequence[Span] = ()  # its windows, where others stood when it was last tried
 
     def plan(self) -> RollupPlan:
         """Returns the windows that are due. Raises BucketwiseError where the policy's changes can't be
