@@ -141,6 +141,7 @@ def store_timeout(seconds: float) -> None:
 
 def limits(**soft: int) -> None:
     """`RLIMIT_NOFILE=20`; `RLIMIT_AS` is counted from what the process has already."""
+    sys.dont_write_bytecode = True  # what is cut short would be read by all who come later
     for name, value in soft.items():
         which = getattr(resource, name)
         if name == "RLIMIT_AS":
