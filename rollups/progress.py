@@ -119,8 +119,8 @@ def progress_of(records: Mapping[str, Document], policy: Policy) -> Progress:
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
-    """Returns how far several policies are rolled up, by name."""
-    wanted = [one for it in policies for one in (it.identity, {"gone": it.identity}, {"held": it.identity})]
+    """Returns how far several policies are rolled up, by name; without what holds keep."""
+    wanted = [one for it in policies for one in (it.identity, {"gone": it.identity})]
     records: dict[str, dict[str, Document]] = {it.identity: {} for it in policies}
     for found in progress_collection(database).find({"_id": {"$in": wanted}}) if policies else ():
         key = found["_id"]

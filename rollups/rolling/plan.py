@@ -231,9 +231,8 @@ class Planner:
     records: Records
     remaking: Remaking
     plausible: Plausible  # times of live buckets
-    held: HeldWindows = field(default_factory=HeldWindows)  # what only holds keep
-    under: Sequence[str] = ()  # the digests of those that stand
-    released: Sequence[Span] = ()  # its windows, where others stood when it was last tried
+    under: Sequence[str] = ()  # the digests of the holds that stand
+    released: Sequence[Span] = ()  # of what only holds keep, where others stood when it was last tried
 
     def plan(self) -> RollupPlan:
         """Returns the windows that are due. Raises BucketwiseError where the policy's changes can't be
@@ -339,13 +338,12 @@ class Watermark:
         calendar: Calendar,
         records: Records,
         before: Progress,
-        held: HeldWindows,
         released: Sequence[Span],
     ) -> None:
-        """`before`: how far it was rolled up. `held`, `released`: see `Planner`."""
+        """`before`: how far it was rolled up. `released`: see `Planner`."""
         self._through = dict(plan.existing.through)
         self._left_before, self._left = before.left, list[Span]()
-        self._held, self._tried, self._again = held, released, set[HeldWindow]()
+        self._held, self._tried, self._again = before.held, released, set[HeldWindow]()
         self._bookmark = plan.interim_bookmark
         self._moves = plan.late is not None
         self._may_save = self._moves and not plan.is_empty

@@ -221,7 +221,6 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
         records,
         remaking,
         plausible,
-        held,
         under,
         [it[:2] for it in sorted(released)],
     )
@@ -244,7 +243,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
     outlived = _outlived_summaries(planner, plan)
     writer = SummaryWriter(context, calendar, records, outlived, report, end, gone)
-    watermark = Watermark(plan, calendar, records, planner.loaded, planner.held, planner.released)
+    watermark = Watermark(plan, calendar, records, planner.loaded, planner.released)
     broken = records.quarantine.details
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next, broken)
     reading = ReadAhead(
@@ -304,5 +303,5 @@ def _outlived_summaries(planner: Planner, plan: RollupPlan) -> OutlivedSummaries
         plan.late.changed if plan.late else _known_to_leave(planner.options.leaving),
         partial(ended_by_rule, planner.context.database, planner.context.policy),
         planner.archived.next,
-        _by_series(planner.held) if planner.released else {},
+        _by_series(planner.loaded.held) if planner.released else {},
     )
