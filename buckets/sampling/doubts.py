@@ -263,7 +263,9 @@ def _doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
 
 
 def _format_doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
-    """Yields formats that tell day, month and year in another order."""
+    """Yields formats that tell day, month and year in another order. Days are those of the texts' own clock:
+    which zone it keeps says nothing of their order."""
+    read = read if read.policy.timezone == "UTC" else read.under(timezone="UTC")
     for key in ("time_format", "sample_time_format"):
         text: str = getattr(read.policy, key, None) or ""
         ways = [(it, read.under(**{key: it})) for it in _reordered(text)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import bson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bucketwise.buckets.bson.raw import Batch, Docs
@@ -39,6 +39,7 @@ def read(policy: Policy, docs: Docs) -> list[Reading]:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda it: it.__name__)
 @settings(max_examples=examples(5))
 @given(seed=st.integers(0, 10**6))
+@example(seed=886)  # its days are far apart by the clock of some zones alone
 def test_what_was_meant_is_known_or_shown(kind: Callable[..., Any], seed: int) -> None:
     made = variant(kind, seed)
     docs = Docs.of([bson.encode(it) for it in made.documents])

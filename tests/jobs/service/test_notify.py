@@ -266,7 +266,7 @@ def test_one_that_never_answers_is_told(place: Place, receiver: Receiver) -> Non
 @pytest.mark.proof
 def test_one_that_never_answers_holds_no_data_up(place: Place, receiver: Receiver) -> None:
     notified(place, ping_start=receiver.url("hang"), ping_success=receiver.url("hang"))
-    with started("run", "-q", "-p", "ticks", cwd=place.folder, MONGODB_URI=place.uri) as process:
+    with started("run", "-p", "ticks", cwd=place.folder, MONGODB_URI=place.uri) as process:
         assert process.stdout is not None
         assert "Roll-up" in process.stdout.readline()  # all is done and told before it is given up
         assert place.database.ticks.count_documents({}) == 0
