@@ -151,7 +151,7 @@ class Form:
 class Time:
     """A field of times, or several that tell one together: its path, and its values in milliseconds; None
     where it has none. `is_local`: it is what a clock showed, in a zone that it does not name. `others`: forms
-    that fit as well."""
+    that fit as well. `by_others`: the times that these tell."""
 
     path: str  # of several: the first
     form: Form
@@ -159,6 +159,7 @@ class Time:
     rank: tuple[bool, ...]  # the higher, the likelier it is the time of readings
     is_local: bool = False
     others: tuple[Form, ...] = ()
+    by_others: tuple[int, ...] = ()
     paths: tuple[str, ...] = ()  # of several
 
     @property
@@ -235,6 +236,7 @@ def _time(path: str, forms: list[Form], values: Sequence[Any], is_indexed: bool)
         is_local=form.format != "%s"
         and (any(map(is_local, texts)) or (form.format is not None and not texts)),
         others=tuple(others),
+        by_others=tuple(non_null(ms_of(it, other) for other in others for it in values)),
     )
 
 
@@ -285,12 +287,20 @@ def _is_number_of_clock(path: str, values: Sequence[Any]) -> bool:
 def _of_several(
     paths: tuple[str, ...], texts: Sequence[str], fields: dict[str, list[Any]], indexed: Sequence[str]
 ) -> Time:
-    form = TextForm(texts[0])
     columns = zip(*(fields[it] for it in paths), strict=True)
-    values = [None if None in row else form.ms(" ".join(map(_as_text, row))) for row in columns]
+    rows = [None if None in row else " ".join(map(_as_text, row)) for row in columns]
+    told = [[None if row is None else form.ms(row) for row in rows] for form in map(TextForm, texts)]
     first, *others = (Form(None, it) for it in texts)
-    rank = (*_rank(paths[0], first, paths[0] in indexed), True)
-    return Time(paths[0], first, values, rank, is_local=True, others=tuple(others), paths=paths)
+    return Time(
+        paths[0],
+        first,
+        told[0],
+        (*_rank(paths[0], first, paths[0] in indexed), True),
+        is_local=True,
+        others=tuple(others),
+        by_others=tuple(non_null(it for other in told[1:] for it in other)),
+        paths=paths,
+    )
 
 
 def _as_text(value: Any) -> str:

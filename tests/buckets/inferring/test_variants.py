@@ -40,6 +40,7 @@ def read(policy: Policy, docs: Docs) -> list[Reading]:
 @settings(max_examples=examples(5))
 @given(seed=st.integers(0, 10**6))
 @example(seed=886)  # its days are far apart by the clock of some zones alone
+@example(seed=28086)  # its zone is another's in November, and not in October
 def test_what_was_meant_is_known_or_shown(kind: Callable[..., Any], seed: int) -> None:
     made = variant(kind, seed)
     docs = Docs.of([bson.encode(it) for it in made.documents])
