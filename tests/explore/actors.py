@@ -15,7 +15,7 @@ from tests.explore.online import archive_online
 from tests.explore.others import compact, erase, merge_all, restore, unpin
 from tests.explore.recovery import recover
 from tests.explore.runs import roll_up, settle, sweep
-from tests.explore.world import DAYS, IDS, Doc, Effect, Failed, Halt, Lost, World
+from tests.explore.world import DAYS, IDS, PLACES, Doc, Effect, Failed, Halt, Lost, World, place_of
 
 
 def under_lease(work: Callable[[Run], Steps]) -> Maker:
@@ -174,6 +174,10 @@ def writes(world: World) -> Iterator[tuple[Any, ...]]:
             yield from ((verb, identity) for verb in ("grow", "replace", "move", "delete"))
         else:
             yield from (("insert", identity, day) for day in DAYS)
+        archived = world.db.get(("into", identity))
+        if archived is not None and identity not in world.returned:
+            if identity not in docs or docs[identity].day == archived[-1].day:
+                yield "retake", identity
             if identity in gone:
                 yield "put back", identity
 
@@ -191,6 +195,8 @@ def write(world: World, verb: str, identity: int, *day: int) -> str:
         after = max((it for it in world.gone if it.id == identity), key=lambda it: it.rev)
         world.gone -= {after}
         world.returned |= {identity}
+    elif verb == "retake":
+        after = _retaken(world.db["into", identity][-1], before, number)
     elif verb == "delete":
         after = None
         world.returned -= {identity}
@@ -208,6 +214,14 @@ def _open_days(world: World) -> set[int]:
     manifests = [world.store[key] for key in (("manifest", it) for it in names) if key in world.store]
     copies = [world.db["into", name] for name in world.db.of("copied")]
     return {day for it in manifests for day in it.days} | {it.day for docs in copies for it in docs}
+
+
+def _retaken(archived: Doc, before: Doc | None, number: int) -> Doc:
+    """Returns a bucket with a reading that takes the place of an archived one, as an upsert makes it."""
+    place = place_of(min(archived.readings))
+    kept = [] if before is None else [it for it in before.readings if place_of(it) != place]
+    doc = Doc(archived.id, number, number, archived.day, frozenset()) if before is None else before
+    return doc._replace(rev=number, readings=frozenset([*kept, number * PLACES + place]))
 
 
 def _changed(world: World, verb: str, before: Doc, number: int) -> Doc:

@@ -14,7 +14,7 @@ from tests.explore import runs
 from tests.explore.commits import Run, Writes
 from tests.explore.effects import Steps, checked, read, transaction
 from tests.explore.runs import check_not_frozen, may_move
-from tests.explore.world import DAYS, Doc, Frozen
+from tests.explore.world import DAYS, Doc, Frozen, hides
 
 
 class Late(NamedTuple):
@@ -90,19 +90,21 @@ def merge(run: Run, late: list[Doc]) -> Steps:
         for i in outcome.changed:
             writes |= superseding(before, late[i])
         for i in merged(outcome):
-            there = before["into", late[i].id]
-            writes["into", late[i].id] = there if late[i] in there else (*there, late[i])
+            there = tuple(it for it in before["into", late[i].id] if it != late[i])
+            writes["into", late[i].id] = (*there, late[i])
+            if i in outcome.gone or hides(late[i], there):
+                writes["merged", late[i].id] = late[i].day
         writes |= {("merging", it.id): None for it in late}
         writes |= {("doc", late[i].id): None for i in outcome.deleted}
-        gone = {late[i].id: late[i].day for i in outcome.gone}
-        return writes | {("merged", it): day for it, day in gone.items()}, gone
+        return writes, {name: day for (kind, name), day in writes.items() if kind == "merged"}
 
-    gone: dict[int, int] = yield from transaction(run.lease, "merge later versions", body)
-    yield from roll_up_merged(run, gone)
+    outdated: dict[int, int] = yield from transaction(run.lease, "merge later versions", body)
+    yield from roll_up_merged(run, outdated)
 
 
 def roll_up_merged(run: Run, merged: Mapping[int, int]) -> Steps:
-    """Rolls days up again of what was merged after somebody else had deleted it: `_id` -> its day."""
+    """Rolls days up again of what was merged after somebody else had deleted it, or took the place of other
+    readings: `_id` -> its day."""
     if merged and (yield from runs.roll_up(run, set(merged.values()), force=True)):
         writes = {("merged", it): None for it in merged}
         yield from transaction(run.lease, "note what is rolled up again", lambda _: (writes, None))

@@ -94,10 +94,12 @@ class Paths:
                 for _ in state.finish():
                     pass
 
-    def explore_crashes(self, before: Sequence[Event], verb: str, grace: int = HOUR) -> None:
+    def explore_crashes(
+        self, before: Sequence[Event], verb: str, grace: int = HOUR, kind: str = "ending"
+    ) -> None:
         """Learns from a program that is killed at each of its steps, and from the runs that follow."""
         for steps in count():
-            state = State(grace, Scope(kind="ending"))
+            state = State(grace, Scope(kind=kind))
             with self._learning():
                 for event in (*before, ("start", "A", verb, 0), *[("step", "A", 1)] * steps):
                     state.happen(event)
@@ -133,11 +135,13 @@ class Paths:
         here, last = self._silently(self.starts[verb], ()), frozenset[str]()
         for number, words in enumerate(trace):
             moves = [it for place in here for it in self._moves[place] if it[0] in words]
+            may_repeat = _is_read(words) or bool(last.intersection(words))
             if moves:
-                last = frozenset(str(said) for said, _ in moves)
-                there = self._silently((to for _, to in moves), last)
-                here = there | (here if _is_read(words) else set())
-            elif not _is_read(words) and not last.intersection(words):
+                said = frozenset(str(it) for it, _ in moves)
+                last = said | (last if may_repeat else frozenset())
+                there = self._silently((to for _, to in moves), said)
+                here = there | (here if may_repeat else set())
+            elif not may_repeat:
                 before = ", ".join("/".join(sorted(it)) for it in trace[max(0, number - 8) : number])
                 could = sorted({said for place in here for said, _ in self._moves[place] if said})
                 return f"{verb}: after [{before}] it did {sorted(words)}; the model could {could}"
@@ -187,6 +191,13 @@ _MERGED = (
     *(("write", "insert", 2, 0), ("start", "A", "archive", 0), ("step", "A", 1000)),
     *(("start", "A", "compact", 0), ("step", "A", 1000)),
 )
+#: Both are archived online, and a reading of each has another value by now; and then copies of these wait.
+_RETAKEN = (
+    *_FULL,
+    *(("tick", 1), ("start", "A", "archive", 0), ("step", "A", 1000)),
+    *(("write", "retake", 1), ("write", "retake", 2)),
+)
+_RETAKEN_AND_COPIED = (*_RETAKEN, ("start", "A", "archive", 0), ("step", "A", 1000), ("tick", 1))
 _LENGTHS = (0, 4, 1000)
 
 
@@ -210,4 +221,7 @@ def _explored() -> Paths:
         paths.explore_crashes(_CHANGED, verb)
         paths.explore_crashes(_FULL[:2], verb, 0)
     paths.explore(Scope(("archive",), (0,), _LENGTHS, kind="online"), range(300))
+    paths.explore_crashes(_RETAKEN, "archive", 0, "online")
+    for late in (_RETAKEN, _RETAKEN_AND_COPIED):
+        paths.explore_crashes(late, "archive", HOUR, "online")
     return paths

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterator
 
 from bucketwise.archivers import decisions
-from tests.explore.world import DAY, Doc, World, counting, end_of, in_archive, shown
+from tests.explore.world import DAY, Doc, World, counting, end_of, in_archive, readings_on, shown
 
 
 def broken_now(world: World) -> Iterator[str]:
@@ -25,7 +25,7 @@ def broken_now(world: World) -> Iterator[str]:
 
 
 def _broken(world: World) -> Iterator[str]:
-    found = counting(world.db, world.store)
+    found = [it for versions in counting(world.db, world.store) for it in versions]
     there = set(found)
     for doc in {*world.docs.values(), *world.gone} - there:
         if (doc.id, doc.born) not in world.erasing:
@@ -89,7 +89,7 @@ def broken_at_rest(world: World) -> Iterator[str]:
     erasing = [it for it in copies if (it.id, it.born) in world.erasing]
     told = frozenset(number for it in erasing for number in it.readings)  # until its erasure is called again
     for day, summary in world.db.of("summary").items():
-        there = frozenset(number for it in found if it.day == day for number in it.readings)
+        there = readings_on(day, found)
         has_ended = end_of(day) <= world.db.get(("ended", 0), -DAY)
         if there - told != summary.readings - told and day not in later and not has_ended:
             yield f"day {day} has readings {sorted(there)}, and its summary {sorted(summary.readings)}"

@@ -31,13 +31,15 @@ from tests.explore.world import (
     World,
     counting,
     end_of,
+    readings_on,
 )
 
 # Roll-ups
 
 
 def roll_up(run: Run, days: Collection[int], *, force: bool = False) -> Steps:
-    """Rolls days up where the change stream tells of changes. Returns True."""
+    """Rolls days up where the change stream tells of changes, and writes the summaries that differ. Returns
+    True."""
 
     def look(world: World) -> Frozen:
         summaries = world.db.of("summary")
@@ -46,20 +48,17 @@ def roll_up(run: Run, days: Collection[int], *, force: bool = False) -> Steps:
             for day in days
             if day in world.dirty and (day not in summaries or summaries[day].seen < world.dirty[day])
         }
-        due = set(days) if force else {*changed, *world.db.of("left")}
+        left = world.db.of("left")
+        due = set(days) if force else {*changed, *left}
         ended = {day for day in due if end_of(day) <= world.db.get(("ended", 0), -DAY)}
         found = counting(world.db, world.store) if due else []
-        return Frozen(
-            {
-                day: summaries[day]._replace(seen=world.dirty.get(day, 0))
-                if day in ended and day in summaries
-                else Summary(
-                    frozenset(number for it in found if it.day == day for number in it.readings),
-                    world.dirty.get(day, 0),
-                )
-                for day in due
-            }
-        )
+        made = {
+            day: summaries[day]._replace(seen=world.dirty.get(day, 0))
+            if day in ended and day in summaries
+            else Summary(readings_on(day, found), world.dirty.get(day, 0))
+            for day in due
+        }
+        return Frozen({day: it for day, it in made.items() if day in left or summaries.get(day) != it})
 
     due: Frozen = yield Effect(f"rolls up days {sorted(days)}", look)
     if due:

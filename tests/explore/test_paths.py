@@ -61,6 +61,18 @@ def test_no_step_of_an_amended_commit_can_be_left_out(verb: str) -> None:
 
 
 @pytest.mark.proof
+def test_what_is_done_in_pieces_may_be_what_comes_next_as_well() -> None:
+    """Two writes of summaries are one roll-up, in two pieces, or two roll-ups."""
+    merged = ["mongo commit copy of versions", "mongo commit delete"]
+    for pieces in (1, 2, 4):
+        rolled_up = ["mongo commit hourly summaries"] * pieces
+        trace = [*merged, *rolled_up, "mongo commit merged windows followed", *merged]
+        assert explored().fault("archive_online", list(words(iter(trace)))) is None
+    too_early = [merged[0], "mongo commit merged windows followed"]
+    assert explored().fault("archive_online", list(words(iter(too_early)))) is not None
+
+
+@pytest.mark.proof
 @pytest.mark.parametrize("before", [[], AMENDED[-1:], COPIED[-1:]])
 @pytest.mark.parametrize("step", [COPIED[6], DELETED[-1]])
 def test_a_run_whose_store_nobody_watches_is_told(before: list[str], step: str) -> None:

@@ -8,7 +8,7 @@ happen to it there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ HOUR = 3_600_000
 DAY = 24 * HOUR
 DAYS = (0, 1)
 IDS = (1, 2)
+#: A reading is a number. Its place in its day is the remainder by this.
+PLACES = 1000
 
 
 class Halt(Exception):
@@ -369,28 +371,48 @@ def in_archive(db: Frozen) -> frozenset[Doc]:
     return frozenset([*(it.doc for it in db.of("merging").values()), *beside])
 
 
-def counting_online(db: Frozen) -> list[Doc]:
-    """Returns all buckets that count, live and archived in an online archive."""
+def place_of(reading: int) -> int:
+    """Returns the place of a reading in its day: of two of a bucket that have the same, the later counts."""
+    return reading % PLACES
+
+
+def hides(late: Doc, docs: Iterable[Doc]) -> bool:
+    """Returns whether a later version of a bucket has a reading that takes the place of another."""
+    earlier = {number for it in docs if it.day == late.day for number in it.readings}
+    return any(place_of(a) == place_of(b) for a in earlier for b in late.readings - earlier)
+
+
+def readings_on(day: int, found: Iterable[Sequence[Doc]]) -> frozenset[int]:
+    """Returns the readings of a day that count. `found`: the versions of each bucket, the latest last."""
+    counted = set[int]()
+    for versions in found:
+        there = (number for it in versions if it.day == day for number in it.readings)
+        counted.update({place_of(number): number for number in there}.values())
+    return frozenset(counted)
+
+
+def counting_online(db: Frozen) -> list[tuple[Doc, ...]]:
+    """Returns all buckets that count, live and archived in an online archive, each with its versions."""
     live, found = db.of("doc"), db.of("into")
     units = [docs[0] if len(docs) == 1 else docs for docs in found.values()]
     may_be_live = [("copied", name) in db for name in found]
     archived = list(found.values())
     indices = decisions.counting(list(zip(found, units, strict=True)), may_be_live, live)
-    return [*live.values(), *(it for i in indices for it in archived[i])]
+    return [*((it,) for it in live.values()), *(archived[i] for i in indices)]
 
 
-def counting(db: Frozen, store: Frozen) -> list[Doc]:
-    """Returns all buckets that count, live and archived, as readers find them. One that counts twice is there
-    twice."""
+def counting(db: Frozen, store: Frozen) -> list[tuple[Doc, ...]]:
+    """Returns all buckets that count, live and archived, as readers find them, each with the versions that
+    are merged in it. One that counts twice is there twice."""
     if ("online", 0) in db:
         return counting_online(db)
     live = db.of("doc")
-    found: list[Doc] = list(live.values())
+    found: list[tuple[Doc, ...]] = [(it,) for it in live.values()]
     receipts = {name: it for name, it in db.of("receipt").items() if it.state in ("open", "closed")}
     named = [store[key] for key in (("manifest", name) for name in receipts) if key in store]
     for manifest in decisions.standing(named, named):
         docs = store.get(("file", manifest.commit), ())
         receipt = receipts[manifest.commit]
         indices = decisions.counting([(it.id, it) for it in docs], receipt.live, live)
-        found += [docs[i] for i in indices]
+        found += [(docs[i],) for i in indices]
     return found
