@@ -10,7 +10,7 @@ _WHOLE = 40
 
 def register() -> None:
     """How long one takes says only how busy the machine is. A fixture may serve all examples of a test."""
-    for profile, most in (("untimed", 10), ("thorough", 200), ("long", 1000)):
+    for profile, most in (("untimed", 10), ("thorough", 200), ("long", 2000)):
         settings.register_profile(
             profile,
             deadline=None,

@@ -95,9 +95,15 @@ class Paths:
                     pass
 
     def explore_crashes(
-        self, before: Sequence[Event], verb: str, grace: int = HOUR, kind: str = "ending"
+        self,
+        before: Sequence[Event],
+        verb: str,
+        grace: int = HOUR,
+        kind: str = "ending",
+        meanwhile: Sequence[Event] = (),
     ) -> None:
-        """Learns from a program that is killed at each of its steps, and from the runs that follow."""
+        """Learns from a program that is killed at each of its steps, and from the runs that follow.
+        `meanwhile`: what happens then instead, while it stands still; it goes on."""
         for steps in count():
             state = State(grace, Scope(kind=kind))
             with self._learning():
@@ -105,6 +111,8 @@ class Paths:
                     state.happen(event)
                 if not state.actors:
                     return
+                for event in (*meanwhile, ("step", "A", 1000)) if meanwhile else ():
+                    state.happen(event)
                 for _ in state.finish():
                     pass
 
@@ -173,6 +181,8 @@ _FULL = (
     ("start", "A", "archive", 0),
     ("step", "A", 1000),
 )
+#: The run that archives them will not be the first: an odd one copies ahead.
+_SECOND = (("start", "A", "archive", 0), ("step", "A", 1000), *_FULL[:2])
 #: Both are copies of one commit.
 _TOGETHER = (("write", "insert", 1, 0), ("write", "insert", 2, 0), *_FULL[2:])
 #: One has changed in its grace, and somebody has deleted the other.
@@ -220,6 +230,12 @@ def _explored() -> Paths:
     for verb in ("archive", "run"):
         paths.explore_crashes(_CHANGED, verb)
         paths.explore_crashes(_FULL[:2], verb, 0)
+    for change in ("grow", "replace", "move", "delete"):
+        for there in (_FULL[:2], _SECOND, _TOGETHER[:2], _CHANGED):
+            for grace in (0, HOUR):
+                paths.explore_crashes(there, "run", grace, meanwhile=[("write", change, 1)])
+        for grace in (0, HOUR):
+            paths.explore_crashes(_TOGETHER[:2], "archive", grace, "online", [("write", change, 1)])
     paths.explore(Scope(("archive",), (0,), _LENGTHS, kind="online"), range(300))
     paths.explore_crashes(_RETAKEN, "archive", 0, "online")
     for late in (_RETAKEN, _RETAKEN_AND_COPIED):

@@ -137,7 +137,7 @@ def delete_originals(run: Run, manifest: Manifest, docs: Sequence[Doc], due: Seq
         gone = [due[i] for i in outcome.gone]
         run.deleted_by_others |= {docs[i].id for i in gone}
         if (yield from roll_up(run, manifest.days, force=True)):
-            yield from note_gone(run, name, gone)
+            yield from note_gone(run, name, {i: docs[i].id for i in gone})
     return [due[i] for i in outcome.changed]
 
 
@@ -155,12 +155,13 @@ def no_longer_live(before: Frozen, name: str, gone: Collection[int]) -> Writes:
     return {("receipt", name): receipt._replace(state="open" if any(live) else "closed", live=live)}
 
 
-def note_gone(run: Run, name: str, gone: Collection[int]) -> Steps:
-    """Records that these buckets of a commit are no longer live, unless their `_id`s are there again."""
-    docs = yield from required("file", name)
+def note_gone(run: Run, name: str, gone: Mapping[int, int]) -> Steps:
+    """Records that these buckets of a commit, place -> `_id`, are no longer live, unless their `_id`s are
+    there again."""
 
     def body(before: Frozen) -> tuple[Writes, None]:
-        return no_longer_live(before, name, [i for i in gone if ("doc", docs[i].id) not in before]), None
+        still = [i for i, identity in gone.items() if ("doc", identity) not in before]
+        return no_longer_live(before, name, still), None
 
     yield from transaction(run.lease, f"note what is gone of {name}", body)
 

@@ -6,7 +6,8 @@ import pytest
 
 from tests.explore.explorer import Scope
 from tests.explore.paths import Paths, explored
-from tests.faults.crashes.traces import UnknownStep, words
+from tests.faults.crashes.points import Logged
+from tests.faults.crashes.traces import UnknownStep, in_order, words
 
 COPIED = [
     *("file put data", "file put buckets", "file read data", "file read buckets"),
@@ -84,3 +85,13 @@ def test_a_run_whose_store_nobody_watches_is_told(before: list[str], step: str) 
 def test_a_step_that_the_model_has_not_is_told(label: str) -> None:
     with pytest.raises(UnknownStep, match="the model has no step"):
         list(words(iter([*COPIED, label])))
+
+
+def test_what_threads_copy_comes_before_its_commit() -> None:
+    def log(text: str) -> list[Logged]:
+        return [Logged("<", it, it[0] if it[0] in "xyz" else None, it[1:] == "+") for it in text.split()]
+
+    found = in_order(log("a x+ y+ x+ x b z+ y+ y c z+"))
+    orders = [" ".join(it.label for it in order) for order in found.orders]
+    assert orders == ["a x+ x+ x b y+ y+ y c", "a x+ x+ y+ y+ x b y c"]
+    assert [[it.label for it in some] for some in found.unused] == [["z+", "z+"]]

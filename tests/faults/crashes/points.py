@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import signal
 import struct
 import tempfile
@@ -20,11 +21,12 @@ from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 
+from bucketwise.jobs.core.connect import APPLICATION
 from tests.jobs.altered import alter
 
 Document = dict[str, Any]
@@ -93,6 +95,19 @@ _FUNCTIONS = (
 )
 
 
+class Logged(NamedTuple):
+    """A line of a log. `commit`: the one whose file it is about. `is_copy`: a thread that copies did it."""
+
+    mark: str  # ">" or "<"
+    label: str
+    commit: str | None
+    is_copy: bool
+
+
+#: Of the keys of a commit's files.
+_COMMIT = re.compile(r"_(f\d{6}_[0-9a-f]{16})")
+
+
 class Points:
     """Writes each operation to a log as it begins (`>`) and has taken effect (`<`), and dies where told to.
 
@@ -117,21 +132,26 @@ class Points:
         """Not while a hook does something itself."""
         return not getattr(self._own, "hand", False)
 
-    def begin(self, label: str) -> None:
+    def _write(self, mark: str, label: str, key: str) -> None:
+        found = _COMMIT.search(key)
+        who = "copier" if threading.current_thread().name.startswith("bucketwise-copier") else ""
+        os.write(self._log, f"{mark} {label}\t{found[1] if found else ''}\t{who}\n".encode())
+
+    def begin(self, label: str, key: str = "") -> None:
         with self._lock:
             if label in self.meddling:
                 self._own.hand = True
                 self.meddling.pop(label)()
                 self._own.hand = False
-            os.write(self._log, f"> {label}\n".encode())
+            self._write(">", label, key)
             is_here = self._moment == "before" and self._is_point(label)
             if is_here or self._doomed or next(self._all) == self._number:
                 _die()
 
-    def end(self, label: str) -> bool:
+    def end(self, label: str, key: str = "") -> bool:
         """Whether its reply is lost."""
         with self._lock:
-            os.write(self._log, f"< {label}\n".encode())
+            self._write("<", label, key)
             if self._moment == "before" or not self._is_point(label):
                 return False
             if self._moment == "after":
@@ -143,10 +163,10 @@ class Points:
         self._met += label == self._at
         return label == self._at and self._nth <= self._met < self._nth + self._times
 
-    def step(self, label: str, do: Callable[[], T]) -> tuple[T, bool]:
-        self.begin(label)
+    def step(self, label: str, do: Callable[[], T], key: str = "") -> tuple[T, bool]:
+        self.begin(label, key)
         result = do()
-        return result, self.end(label)
+        return result, self.end(label, key)
 
 
 def _die() -> None:
@@ -182,22 +202,31 @@ def install(
     if change is not None:
         label, uri, database, document = change
         points.meddling[label] = lambda: _change(uri, database, bytes.fromhex(document))
-    tempfile.tempdir = str(Path(folder, "spool"))
-    Path(folder, "spool").mkdir(exist_ok=True)
     _make_small()
     alter({"bucketwise.archivers.moving.copies.MAX_PENDING": ahead})
     _hook_functions(points)
-    _hook_mongo(points)
-    _hook_s3(points)
-    _hook_files(points, Path(folder, "store"))
-    if in_cloud:
-        _hook_cloud(points)
+    _hook_edges(points, folder, in_cloud)
     if renews:
         _renew_at_once()
     if registers:
         alter({"bucketwise.archivers.lake.catalog.SNAPSHOTS": 2})
     if abandons:
         alter({"bucketwise.jobs.core.turn.ABANDONED": timedelta(days=-1)})
+
+
+def watch(log: str, folder: str, *, in_cloud: bool = False) -> None:
+    """Writes each operation at an edge of the process to a log, and does no more."""
+    _hook_edges(Points(log, None, 1, "before", 1, None), folder, in_cloud)
+
+
+def _hook_edges(points: Points, folder: str, in_cloud: bool) -> None:
+    tempfile.tempdir = str(Path(folder, "spool"))
+    Path(folder, "spool").mkdir(exist_ok=True)
+    _hook_mongo(points)
+    _hook_s3(points)
+    _hook_files(points, Path(folder, "store"))
+    if in_cloud:
+        _hook_cloud(points)
 
 
 def _change(uri: str, database: str, document: bytes) -> None:
@@ -266,7 +295,8 @@ def _hook_mongo(points: Points) -> None:
     transactions: dict[bytes, list[str]] = {}
 
     def hooked_send(self: Any, message: bytes, max_doc_size: int) -> None:
-        label = _label(message, transactions) if points.watches else None
+        is_ours = points.watches and self.opts.appname == APPLICATION
+        label = _label(message, transactions) if is_ours else None
         waiting.pop(id(self), None)
         if label is not None:
             points.begin(label)
@@ -368,6 +398,8 @@ def _detail(collection: str, command: Document) -> str:
             return "known no more"
         if "live" in change.get("$set", {}):
             return "live"
+        if "damaged" in change.get("$addToSet", {}):
+            return "damaged"
         if any(name.startswith("counts.") for name in change.get("$inc", {})):
             return "erased"
         if "compacted" in change.get("$set", {}) and not state:
@@ -439,7 +471,7 @@ def _hook_s3(points: Points) -> None:
         elif operation.name.startswith("List"):
             place = unquote(url.query)
         label = f"s3 {operation.name} {kind_of(place.replace('=', '/').replace('&', '/'))}"
-        reply, is_lost = points.step(label, lambda: answer(self, request, operation, context))
+        reply, is_lost = points.step(label, lambda: answer(self, request, operation, context), place)
         return (None, next(errors)(endpoint_url=request.url)) if is_lost else reply
 
     Endpoint._do_get_response = hooked
@@ -461,7 +493,7 @@ def _hook_cloud(points: Points) -> None:
         def ask(store: Any, place: Any, *given: Any, **named: Any) -> Any:
             key = place if isinstance(place, str) else next(iter(place or [""]))
             label = f"cloud {what} {kind_of(key)}"
-            reply, is_lost = points.step(label, lambda: do(store, place, *given, **named))
+            reply, is_lost = points.step(label, lambda: do(store, place, *given, **named), key)
             if is_lost:
                 raise OSError("the connection was closed\n\nDebug source: kind: Request,")
             return reply
@@ -492,7 +524,12 @@ def _hooked_file(points: Points, root: Path, do: Any, what: str) -> Any:
         if not places or not points.watches:
             return do(path, *given, **named)
         label = f"file {what} {kind_of(places[-1].removeprefix(str(root)))}"
-        result, is_lost = points.step(label, lambda: do(path, *given, **named))
+        try:
+            result, is_lost = points.step(label, lambda: do(path, *given, **named), places[-1])
+        except FileNotFoundError:
+            if what == "remove":  # somebody else has
+                points.end(label, places[-1])
+            raise
         if is_lost:
             raise OSError(errno.EIO, "Input/output error", places[-1])
         return result
@@ -505,7 +542,7 @@ def _hooked_method(points: Points, do: Any, what: str) -> Any:
 
     def hooked(self: Any, key: str = "", *given: Any, **named: Any) -> Any:
         label = f"file {what} {kind_of(key)}"
-        result, is_lost = points.step(label, lambda: do(self, key, *given, **named))
+        result, is_lost = points.step(label, lambda: do(self, key, *given, **named), str(key))
         if is_lost:
             with self._errors(what, key):
                 raise OSError(errno.EIO, "Input/output error", key)
@@ -514,13 +551,14 @@ def _hooked_method(points: Points, do: Any, what: str) -> Any:
     return hooked
 
 
-def read_log(log: Path) -> Iterator[tuple[str, str]]:
-    """(">" or "<", label)"""
-    for line in log.read_text().splitlines():
-        mark, _, label = line.partition(" ")
-        yield mark, label
+def read_log(log: Path) -> Iterator[Logged]:
+    """Yields the operations that have begun or taken effect; none where the process came to none."""
+    for line in log.read_text().splitlines() if log.exists() else ():
+        mark, _, rest = line.partition(" ")
+        label, commit, who = rest.split("\t")
+        yield Logged(mark, label, commit or None, who == "copier")
 
 
 def counts(log: Path) -> Counter[str]:
     """How often each operation took effect."""
-    return Counter(label for mark, label in read_log(log) if mark == "<")
+    return Counter(it.label for it in read_log(log) if it.mark == "<")

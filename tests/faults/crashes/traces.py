@@ -7,13 +7,16 @@ nothing about what is kept and what goes. One that is neither fails.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.explore.paths import explored
 from tests.faults.crashes.elsewhere import COPY, GLACIER, KEY, MOVES
-from tests.faults.crashes.jobs import ENDING, LAKE, Job, archived_and_late, late_and_copied
-from tests.faults.crashes.points import read_log
+from tests.faults.crashes.jobs import ENDING, LAKE
+from tests.faults.crashes.points import Logged, read_log
 
 #: Steps of the model, by operation; several words where it depends on what came before.
 _STEPS = {
@@ -37,6 +40,7 @@ _STEPS = {
     r"mongo commit receipt": "receipt, delete",  # of a delete, where all has changed meanwhile
     r"mongo commit exchange": "exchange",
     r"mongo commit delete": "delete, erase, merge",
+    r"mongo commit erasure from the archive": "delete",  # copies of what has changed
     r"mongo commit copy": "copy",
     r"mongo commit copy of versions": "copy late",
     r"mongo commit merged windows followed": "followed",
@@ -58,7 +62,7 @@ _BESIDE = (
     r"mongo commit (claim|checkpoint|entries (joined|compared)|question for holds|erasure (begun|ended))",
     r"mongo (create|createIndexes) it_archive\w*|mongo commit heads of collections",
     r"mongo commit (erased files counted|tombstones of summaries|held commits|move of receipts|heads)",
-    r"mongo update bucketwise_receipts (store|lineage|owner|policy|known.*|compacted)",
+    r"mongo update bucketwise_receipts (store|lineage|owner|policy|known.*|compacted|damaged)",
     r"(file \w+|file look at|s3 \w+|cloud \w+) (lineage|owner|marker|holds|checkpoints|receipts|\.tmp)",
     r"file (place|make folder|remove folder|list) .*|(s3 List\w+|cloud list) .*",
     r"(file \w+|file look at|s3 \w+|cloud \w+) other",
@@ -85,25 +89,51 @@ _VERBS_ONLINE = {"archive", "run"}
 _WITHOUT = (COPY, KEY, LAKE, MOVES, GLACIER)
 
 
-def is_modelled(job: Job, verb: str) -> bool:
-    """Returns whether the model has such runs. Online, it has neither an end nor an erasure, and no reading
-    takes the place of another."""
-    if any(it in job.text for it in _WITHOUT):
+def is_modelled(text: str, *verbs: str) -> bool:
+    """Returns whether the model has runs of a policy with this text, of whatever verbs there are. Online, it
+    has neither an end nor an erasure."""
+    if any(it in text for it in _WITHOUT):
         return False
-    if is_online(job):
-        has_verbs = {verb, job.command[0]} <= _VERBS_ONLINE
-        return (
-            has_verbs and ENDING not in job.text and job.prepare not in (archived_and_late, late_and_copied)
-        )
-    return verb in _VERBS
+    if is_online(text):
+        return _VERBS_ONLINE.issuperset(verbs) and ENDING not in text
+    return verbs[0] in _VERBS
 
 
-def is_online(job: Job) -> bool:
-    return 'to = "online"' in job.text
+def is_online(text: str) -> bool:
+    return 'to = "online"' in text
 
 
-def follow(job: Job, verb: str, log: Path) -> None:
-    """Follows a run in the model, as far as it came."""
-    trace = list(words(label for mark, label in read_log(log) if mark == "<"))
-    fault = explored().fault("archive_online" if is_online(job) else verb, trace)
-    assert fault is None, fault
+def follow(text: str, verb: str, log: Path) -> None:
+    """Follows a run in the model, as far as it came. `text`: of its policy."""
+    program = "archive_online" if is_online(text) else verb
+    done = in_order([it for it in read_log(log) if it.mark == "<"])
+    for orders in (done.orders, *((it,) for it in done.unused)):
+        faults = [explored().fault(program, list(words(it.label for it in order))) for order in orders]
+        assert None in faults, faults[0]
+
+
+class InOrder(NamedTuple):
+    """What a run did, as if one thing had been done after another. To write and to read files that nobody
+    else knows can be done at any time: what threads did to copy a commit comes right before the first that is
+    done with its files, or, in the other order, once more was copied ahead. `unused`: what they did for
+    commits that the run did not come to."""
+
+    orders: tuple[list[Logged], list[Logged]]
+    unused: list[list[Logged]]
+
+
+def in_order(steps: Sequence[Logged]) -> InOrder:
+    """Returns what was done, in order. `steps`: of several threads, as they were done."""
+    copies = defaultdict[str | None, list[Logged]](list)
+    made, rest = [list[Logged]()], [list[Logged]()]
+    for step in steps:
+        if step.is_copy:
+            copies[step.commit].append(step)
+            continue
+        if step.commit in copies:
+            made.append(copies.pop(step.commit))
+            rest.append([])
+        rest[-1].append(step)
+    at_once = chain.from_iterable(zip(made, rest, strict=True))
+    ahead = [rest[0], *made[:2], *chain.from_iterable(zip_longest(made[2:], rest[1:], fillvalue=[]))]
+    return InOrder((list(chain(*at_once)), list(chain(*ahead))), list(copies.values()))

@@ -161,8 +161,8 @@ def short_transactions(client: MongoClient[Document], case: Case) -> Iterator[No
 def run(scene: Scene, job: Job, log: str, **given: Any) -> int:
     given = {**job.given(scene, log), **given}
     code = scene.run(*job.command, meddle=(HOOKS, given)).code
-    if not given.get("ahead") and is_modelled(job, job.command[0]):
-        follow(job, job.command[0], scene.folder / log)
+    if is_modelled(job.text, job.command[0]):
+        follow(job.text, job.command[0], scene.folder / log)
     return code
 
 
@@ -236,8 +236,8 @@ def test_killed(
     if case.seed % 2:
         given = {**job.watched(scene, "again"), "number": chance.randint(1, met[case.job].total())}
         assert scene.run("run", meddle=(HOOKS, given)).code in (_KILLED, 0, 3, 5 * job.halts)
-        if is_modelled(job, "run"):
-            follow(job, "run", scene.folder / "again")
+        if is_modelled(job.text, "run", job.command[0]):
+            follow(job.text, "run", scene.folder / "again")
         settle()
     elif "slots" in job.text and job.store == "file" and "grace" not in job.text and ENDING not in job.text:
         take_identity(scene)  # with a grace it would wait for its own
@@ -245,8 +245,8 @@ def test_killed(
         scene.well(*job.recover)
     job.recovered(scene)
     runs = scene.finish(meddle=(HOOKS, job.watched(scene, "clean")))
-    if is_modelled(job, "run"):
-        follow(job, "run", scene.folder / "clean")
+    if is_modelled(job.text, "run", job.command[0]):
+        follow(job.text, "run", scene.folder / "clean")
     job.finished(scene)
     now = NOW
     if case.job.startswith("compacted"):
@@ -299,7 +299,7 @@ def check_order(log: Path) -> None:
     last: dict[str, int] = {}
     before: dict[str, int] = {}  # `last` as it was at the last commit
     since: dict[str, int] = {}  # what was first after it
-    for at, (mark, label) in enumerate(read_log(log)):
+    for at, (mark, label, *_) in enumerate(read_log(log)):
         if mark == "<":
             what = _what(label)
             if what == "manifest put":
@@ -364,7 +364,7 @@ def check_ledger(scene: Scene, case: Case, code: int, entries: list[Run]) -> Non
     assert sum(it.runs for it in found) <= sum(it.runs for it in entries) + 1
     if len(found) == len(entries) or case.step.name.startswith("ledger entry"):
         return
-    ended = ("<", "mongo update bucketwise_runs") in list(read_log(scene.folder / "log"))
+    ended = counts(scene.folder / "log")["mongo update bucketwise_runs"] > 0
     expected = {0: "done", 1: "failed", 3: "left something", _KILLED: "died"}
     assert found[0].outcome == expected[job_code(case) if ended and code == _KILLED else code]
 
