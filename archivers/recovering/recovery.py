@@ -7,7 +7,7 @@ there, or from one that had lost its lease: nothing was deleted because of it, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -380,16 +380,13 @@ class Recovery:
     def _drop_replaced(self) -> None:
         """Finishes exchanges by dropping replaced commits, the oldest first: only the manifest of a later one
         says what it replaced."""
-        for receipt in self._without_held(self._droppable()):
+        replaced = list(self._receipts.in_state(REPLACED, "offline"))
+        successors = {it["_id"]["name"]: it["replaced_by"] for it in replaced}
+        droppable = decisions.droppable(replaced, self._work.now, self._work.archive.compact.delay)
+        for receipt in self._without_held(droppable):
             self._work.check()
-            self._check_successor(receipt["replaced_by"])
+            self._check_successor(receipt["replaced_by"], successors)
             self._registry.drop_replaced(receipt)
-
-    def _droppable(self) -> list[Document]:
-        """Returns the receipts of replaced commits that no query can be reading any more, in the order of the
-        chain."""
-        replaced = self._receipts.in_state(REPLACED, "offline")
-        return decisions.droppable(replaced, self._work.now, self._work.archive.compact.delay)
 
     def _without_held(self, receipts: list[Document]) -> list[Document]:
         """Returns the receipts that no hold covers. The others stay until it is released."""
@@ -419,13 +416,17 @@ class Recovery:
             return False
         return may_cover(hold, self._archive.manifest(commit), self._work.policy)
 
-    def _check_successor(self, name: str | None) -> None:
+    def _check_successor(self, name: str | None, successors: Mapping[str, str | None]) -> None:
         """Raises DamagedError where the commit that replaced another is registered, and its manifest or a
-        file is gone, or damaged."""
+        file is gone, or damaged. If it was replaced itself, another database may have dropped it: then it is
+        the one in its place. `successors`: of replaced commits, by name."""
         for commit in self._receipts.registered([name] if name else []).values():
-            if not self._archive.is_there(commit):
+            if self._archive.is_there(commit):
+                self._archive.check_stored(self._archive.manifest(commit))
+            elif commit.name in successors:
+                self._check_successor(successors[commit.name], successors)
+            else:
                 self._archive.raise_missing(commit)
-            self._archive.check_stored(self._archive.manifest(commit))
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Registers the commits that have no receipt, each after those that came before it; `last` are those

@@ -119,6 +119,12 @@ def directly(db: Any, manifests: Any) -> list[str]:
     return [name for name, it in found if it.replaced_by == manifests[0].commit and it.state == "replaced"]
 
 
+def directly_in_place(_receipts: Any, successor: str | None) -> Steps:
+    """Takes a successor for the one that has what it replaced, whatever has become of it."""
+    yield from ()
+    return successor
+
+
 def _whole(*verbs: str, slot: str = "A") -> Iterator[tuple[Any, ...]]:
     """Yields the events of programs that do all that they do."""
     for verb in verbs:
@@ -138,6 +144,15 @@ _MERGED_TWICE = (
     *_whole("run"),
     ("tick", 1),
     *_whole("run"),
+)
+_MERGED_TWICE_AND_CLONED = (
+    ("write", "insert", 1, 0),
+    *_whole("archive"),
+    ("write", "insert", 1, 0),
+    *_whole("archive", "compact"),
+    ("write", "insert", 2, 0),
+    *_whole("archive", "compact"),
+    ("clone", False),
 )
 _ADOPTED_BACK = (
     ("clone", True),
@@ -303,6 +318,12 @@ FAULTS = {
         "of two databases' buckets with one `_id`, an adoption took out the one with the earlier lease",
         (recovery, "is_later", by_fence),
         events=_ADOPTED_BACK,
+        kind="shared",
+    ),
+    "successor-dropped": _fault(
+        "an adoption halted where another database had dropped what was merged twice",
+        (recovery, "in_place_of", directly_in_place),
+        events=_MERGED_TWICE_AND_CLONED,
         kind="shared",
     ),
     "merging-dropped": _fault(

@@ -84,11 +84,21 @@ def drop_all_replaced(run: Run) -> Steps:
             replaced.append(document)
     for found in decisions.droppable(replaced, instant(run.now), timedelta(milliseconds=DELAY)):
         yield from checked(run.lease)
-        successor = found["replaced_by"]
+        successor = yield from in_place_of(receipts, found["replaced_by"])
         if successor is not None and receipts[successor].state in (*CURRENT, "replaced"):
             yield from required("manifest", successor)
             yield from required("file", successor)
         yield from drop_replaced(found["_id"]["name"])
+
+
+def in_place_of(receipts: Mapping[str, Receipt], successor: str | None) -> Steps:
+    """Returns the commit that has what a replaced one had: its successor, or, where another database has
+    dropped that, the one in its place."""
+    while successor is not None and receipts[successor].state == "replaced":
+        if (yield get("manifest", successor)) is not None:
+            break
+        successor = receipts[successor].replaced_by
+    return successor
 
 
 def clear(run: Run) -> Steps:

@@ -105,6 +105,34 @@ def test_a_database_is_put_back_to_between_two_merges(
     assert cycle.verify().bad == []
 
 
+def test_a_database_is_put_back_to_where_what_was_merged_twice_waited_to_be_dropped(
+    database: Database[Document], file_store: Store
+) -> None:
+    """All of it has been dropped since, also what the first merge made."""
+    world = World.make(database, slots("minute"), file_store)
+    cycle, last = world.cycle, DAY0 + AFTER + 9 * HOUR
+    mine = {"_id.policy": cycle.policy.name}
+    for hours in ((1, 5), (9,)):
+        for hour in hours:
+            cycle.run(DAY0 + AFTER + hour * HOUR)
+        assert cycle.compact(last).into == 1
+    assert database[RECEIPTS].count_documents({**mine, "state": "replaced"}) == 4
+    backup, live = list(database[RECEIPTS].find(mine)), cycle.live()
+    runs, fence = set(cycle.runs), cycle.fence
+    cycle.run(LATER)
+    database[RECEIPTS].delete_many(mine)
+    database[RECEIPTS].insert_many(backup)
+    insert(database, cycle.policy.collection, live)
+    cycle.runs, cycle.fence = runs, fence
+    cycle.adopt(LATER + 2 * HOUR)
+    cycle.run(LATER + 4 * HOUR)
+    assert database[RECEIPTS].count_documents({**mine, "state": "replaced"}) == 0
+    assert cycle.live() == []
+    assert world.archived() == world.units()
+    assert cycle.rows() == expected_rows(cycle.case)
+    assert cycle.verify().bad == []
+
+
 @pytest.mark.parametrize("merged", [False, True])
 def test_a_database_is_put_back_to_before_a_bucket_left_its_commit(
     database: Database[Document], file_store: Store, merged: bool
