@@ -291,7 +291,8 @@ class Recovery:
         note_repaired(self._receipts, checked.repaired)
         heads, self._work.state.heads = checked.heads, checked.manifests
         self._receipts.prepare()
-        if self._work.state.is_clean and self._is_tail_known(checked):
+        is_known = self._work.state.is_clean and not self._work.adopts  # what others did leaves no trace here
+        if is_known and self._is_tail_known(checked):
             self._drop_replaced()
         else:
             self._work.state.is_clean = self._search_all(checked.manifests)

@@ -27,7 +27,7 @@ def recover(run: Run, *, adopts: bool = False) -> Steps:
     last = max((it.sequence for it in receipts.values() if it.state not in DROPPED), default=0)
     registered = {name for name, it in receipts.items() if it.state not in DROPPED}
     is_tail_known = all(name in registered for name, it in listed.items() if it.sequence > last)
-    if run.lease.is_clean and is_tail_known:
+    if run.lease.is_clean and not adopts and is_tail_known:
         yield from drop_all_replaced(run)
         return
     yield from run.check_lineage()

@@ -163,6 +163,33 @@ def test_a_database_is_put_back_to_before_a_bucket_left_its_commit(
     assert cycle.verify().bad == []
 
 
+def test_a_database_is_put_back_to_before_all_buckets_left_a_commit(
+    database: Database[Document], file_store: Store
+) -> None:
+    """By what it knows, the last run had come to its end, and nothing has been archived since."""
+    world = World.make(database, slots("minute").with_archive(delete=False), file_store)
+    cycle = world.cycle
+    cycle.context(fence=1).binding.claim()
+    cycle.run(DAY0 + AFTER + 22 * HOUR)
+    mine = {"_id.policy": cycle.policy.name}
+    backup, runs, fence = list(database[RECEIPTS].find(mine)), set(cycle.runs), cycle.fence
+    for place in range(len(cycle.case.documents)):
+        world.change(world.first(place))
+    with pytest.raises(Crash):
+        cycle.run(LATER, store=DyingStore(cycle.store, DiesAt("after delete", 2)))
+    assert list(cycle.as_stored().commits()) == []
+    database[RECEIPTS].delete_many(mine)
+    database[RECEIPTS].insert_many(backup)
+    cycle.runs, cycle.fence = runs, fence
+    cycle.adopt(LATER + 2 * HOUR, state=ArchiveState(is_clean=True))
+    world.keep(False)
+    for hour in (2, 4):
+        cycle.run(LATER + hour * HOUR)
+    assert cycle.live() == []
+    assert world.archived() == world.units()
+    assert cycle.verify().bad == []
+
+
 def test_files_whose_fence_is_to_come_again_are_removed_then(
     database: Database[Document], file_store: Store
 ) -> None:
