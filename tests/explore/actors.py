@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any, NamedTuple, cast
 
@@ -25,8 +25,9 @@ def under_lease(work: Callable[[Run], Steps]) -> Maker:
         lease: Held | None = yield acquire(holder)
         if lease is None:
             return "11: another run holds the lease"
-        yield from work(Run(lease, now, grace))
-        yield release(lease)
+        run = Run(lease, now, grace)
+        yield from work(run)
+        yield release(lease, is_clean=run.is_clean)
         return "0"
 
     return program
@@ -170,16 +171,22 @@ def writes(world: World) -> Iterator[tuple[Any, ...]]:
     """Yields what a writer may do."""
     docs, gone = world.docs, {it.id for it in world.gone}
     for identity in IDS:
+        archived: tuple[Doc, ...] | None = world.db.get(("into", identity))
         if identity in docs:
             yield from ((verb, identity) for verb in ("grow", "replace", "move", "delete"))
         else:
             yield from (("insert", identity, day) for day in DAYS)
-        archived = world.db.get(("into", identity))
+            if identity in gone and not is_retaken(archived):
+                yield "put back", identity
         if archived is not None and identity not in world.returned:
             if identity not in docs or docs[identity].day == archived[-1].day:
                 yield "retake", identity
-            if identity in gone:
-                yield "put back", identity
+
+
+def is_retaken(archived: Iterable[Doc] | None) -> bool:
+    """Returns whether a reading has taken the place of another. Who puts a bucket back then puts back what
+    was written before, and it counts: what is to count could not be told from numbers."""
+    return any(number >= PLACES for it in archived or () for number in it.readings)
 
 
 def write(world: World, verb: str, identity: int, *day: int) -> str:

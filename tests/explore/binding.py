@@ -77,7 +77,7 @@ def bound(work: Callable[[Run], Steps]) -> Maker:
         known = yield from look(holder)
         run = Run(lease, now, grace, bound=Binding(known))
         yield from claiming(run, work(run))
-        yield release(lease)
+        yield release(lease, is_clean=run.is_clean)
         return "0"
 
     return program
@@ -105,7 +105,7 @@ def adopting(holder: str, now: int, grace: int) -> Steps:
     known = yield from _look(holder)
     run = Run(lease, now, grace, bound=Binding(known))
     yield from adopt(run, known)
-    yield release(lease)
+    yield release(lease, is_clean=run.is_clean)
     return "0"
 
 

@@ -60,7 +60,13 @@ class Run:
     staying: set[int] = field(default_factory=set)
     deleted_by_others: set[int] = field(default_factory=set)
     names: Iterator[int] = field(default_factory=count)
+    left_nothing: bool | None = None  # of runs that died; None: it has not looked
     bound: Bound | None = None  # to its deployment
+
+    @property
+    def is_clean(self) -> bool:
+        """Returns whether a later run need not look for what earlier ones have left."""
+        return self.lease.is_clean if self.left_nothing is None else self.left_nothing
 
     @property
     def ahead(self) -> int:

@@ -154,12 +154,12 @@ def checked(lease: Held) -> Steps:
         raise Lost
 
 
-def release(lease: Held) -> Effect:
-    """Releases the lease; nothing was left unfinished."""
+def release(lease: Held, *, is_clean: bool = True) -> Effect:
+    """Releases the lease. `is_clean`: nothing was left unfinished."""
 
     def do(world: World) -> None:
         if has(world.db, lease):
-            free = {"holder": None, "expires_at": world.now, "clean": True}
+            free = {"holder": None, "expires_at": world.now, "clean": is_clean}
             world.write({("lease", 0): Frozen({**world.db["lease", 0], **free})})
 
     return Effect("releases the lease", do, lease=lease)

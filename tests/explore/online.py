@@ -90,8 +90,8 @@ def merge(run: Run, late: list[Doc]) -> Steps:
         for i in outcome.changed:
             writes |= superseding(before, late[i])
         for i in merged(outcome):
-            there = tuple(it for it in before["into", late[i].id] if it != late[i])
-            writes["into", late[i].id] = (*there, late[i])
+            there = before["into", late[i].id]
+            writes["into", late[i].id] = (*(it for it in there if it != late[i]), late[i])
             if i in outcome.gone or hides(late[i], there):
                 writes["merged", late[i].id] = late[i].day
         writes |= {("merging", it.id): None for it in late}

@@ -146,7 +146,7 @@ class Paths:
             may_repeat = _is_read(words) or bool(last.intersection(words))
             if moves:
                 said = frozenset(str(it) for it, _ in moves)
-                last = said | (last if may_repeat else frozenset())
+                last = said | last.intersection(words)
                 there = self._silently((to for _, to in moves), said)
                 here = there | (here if may_repeat else set())
             elif not may_repeat:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from bucketwise.archivers import decisions
-from tests.explore.world import DAY, Doc, World, counting, end_of, in_archive, readings_on, shown
+from tests.explore.world import DAY, Doc, World, counting, end_of, in_archive, place_of, shown
 
 
 def broken_now(world: World) -> Iterator[str]:
@@ -43,6 +43,18 @@ def _broken(world: World) -> Iterator[str]:
             yield f"no longer kept: {shown(doc)}"
     if world.expired:
         yield from _read_again(world)
+
+
+def _latest_on(day: int, found: Iterable[Sequence[Doc]]) -> frozenset[int]:
+    """Returns the readings of a day that are to count: of each place in a bucket the one that was written
+    last, which has the highest number."""
+    counted = set[int]()
+    for versions in found:
+        at: dict[int, int] = {}
+        for number in (it for doc in versions if doc.day == day for it in doc.readings):
+            at[place_of(number)] = max(number, at.get(place_of(number), 0))
+        counted.update(at.values())
+    return frozenset(counted)
 
 
 def _ended_with(ended: Doc, older: Doc) -> bool:
@@ -89,7 +101,7 @@ def broken_at_rest(world: World) -> Iterator[str]:
     erasing = [it for it in copies if (it.id, it.born) in world.erasing]
     told = frozenset(number for it in erasing for number in it.readings)  # until its erasure is called again
     for day, summary in world.db.of("summary").items():
-        there = readings_on(day, found)
+        there = _latest_on(day, found)
         has_ended = end_of(day) <= world.db.get(("ended", 0), -DAY)
         if there - told != summary.readings - told and day not in later and not has_ended:
             yield f"day {day} has readings {sorted(there)}, and its summary {sorted(summary.readings)}"

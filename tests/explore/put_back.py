@@ -302,7 +302,7 @@ FAULTS = {
         "a clone wrote to the archive of its original",
         (binding, "judge", lambda _lineage, _listed: None),
         (binding, "check_ours", lambda _checked: None),
-        seed=25,
+        seed=325,
     ),
     "adopts-first": _fault(
         "an adoption changed the owner before it found that a commit was missing",
@@ -312,7 +312,7 @@ FAULTS = {
     "adopted-unsummarised": _fault(
         "what an adoption had registered was never rolled up",
         (recovery, "note_left", nothing),
-        seed=315,
+        seed=1635,
     ),
     "adopted-by-fence": _fault(
         "of two databases' buckets with one `_id`, an adoption took out the one with the earlier lease",

@@ -107,6 +107,7 @@ def clear(run: Run) -> Steps:
     listed: Frozen = yield listing("manifest")
     unlisted = [(name, fence_of(name)) for name in sorted(files) if name not in listed]
     left = decisions.left_over(unlisted, run.lease.fence)
+    run.left_nothing = len(left) == len(unlisted)  # others may be of leases that are yet to come
     if not left:
         return
     known = yield read("receipt", "fence")

@@ -256,14 +256,18 @@ class World:
                 self.archived |= frozenset(self.store.get(("file", name), ()))
             elif kind == "summary":
                 self.rolled |= changes[kind, name].readings
-        if ("online", 0) in self.db:  # a copy goes where a live bucket contains it
-            live = self.docs
-            self.archived = frozenset(
-                it
-                for it in self.archived
-                if it.id not in live or live[it.id].born != it.born or not it.readings <= live[it.id].readings
-            )
+        if ("online", 0) in self.db:
+            self._forget_what_is_live()
         return True
+
+    def _forget_what_is_live(self) -> None:
+        """Notes that a copy may go where a live bucket contains it."""
+        live = self.docs
+        self.archived = frozenset(
+            it
+            for it in self.archived
+            if it.id not in live or live[it.id].born != it.born or not it.readings <= live[it.id].readings
+        )
 
     def erase(self, identity: int) -> None:
         """Notes that all that was written so far under an `_id` is to go."""
@@ -280,6 +284,8 @@ class World:
             self.broken.append(f"two own the archive: the {self.name} as well as the {self.owner}")
         if self.owner != self.name:
             self.owner_before, self.owner = self.owner, self.name
+        if takes_over:  # what the other one has merged goes where this one knows of no merge
+            self._forget_what_is_live()
 
     def clone(self, *, is_told_apart: bool) -> World:
         """Returns a copy of the database that has the same store. `is_told_apart`: by what MongoDB says, as
@@ -316,6 +322,7 @@ class World:
         self.erasing |= other.erasing
         self.expired |= other.expired
         self.owner_before, self.took_over = self.name, False
+        self._forget_what_is_live()
 
     def _end(self, name: str) -> None:
         """Holds the end of a commit against what may end. Clocks may be an hour ahead."""
@@ -377,9 +384,9 @@ def place_of(reading: int) -> int:
 
 
 def hides(late: Doc, docs: Iterable[Doc]) -> bool:
-    """Returns whether a later version of a bucket has a reading that takes the place of another."""
-    earlier = {number for it in docs if it.day == late.day for number in it.readings}
-    return any(place_of(a) == place_of(b) for a in earlier for b in late.readings - earlier)
+    """Returns whether a later version of a bucket has a reading at the place of one of these."""
+    earlier = {place_of(number) for it in docs if it.day == late.day for number in it.readings}
+    return any(place_of(number) in earlier for number in late.readings)
 
 
 def readings_on(day: int, found: Iterable[Sequence[Doc]]) -> frozenset[int]:

@@ -125,14 +125,16 @@ class InOrder(NamedTuple):
 def in_order(steps: Sequence[Logged]) -> InOrder:
     """Returns what was done, in order. `steps`: of several threads, as they were done."""
     copies = defaultdict[str | None, list[Logged]](list)
+    known: set[str | None] = {None}  # commits that the run itself has come to; no step without one is put off
     made, rest = [list[Logged]()], [list[Logged]()]
     for step in steps:
-        if step.is_copy:
+        if step.is_copy and step.commit not in known:
             copies[step.commit].append(step)
             continue
         if step.commit in copies:
             made.append(copies.pop(step.commit))
             rest.append([])
+        known.add(step.commit)
         rest[-1].append(step)
     at_once = chain.from_iterable(zip(made, rest, strict=True))
     ahead = [rest[0], *made[:2], *chain.from_iterable(zip_longest(made[2:], rest[1:], fillvalue=[]))]
