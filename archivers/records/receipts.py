@@ -395,13 +395,14 @@ class Receipts:
         deleted: int = 0,
         also: Sequence[UpdateOne] = (),
     ) -> None:
-        """Records which buckets of a commit are live. `deleted`: how many went just now, or were found gone.
-        `also`: further updates for the same command."""
+        """Records which buckets of a commit are live, which counts, and is not replaced. `deleted`: how many
+        went just now, or were found gone. `also`: further updates for the same command."""
         state = "open" if live.any() else "closed"
         bits = zlib.compress(np.packbits(live).tobytes())
         update = {
             "$set": {**facts, "kind": "offline", "state": state, "live": bits},
             "$inc": {"deleted": deleted},
+            "$unset": {"replaced_by": "", "replaced_at": ""},
         }
         self.collection.bulk_write([self.update_of(name, update), *also], session=session)
 

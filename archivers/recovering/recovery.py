@@ -45,7 +45,7 @@ from bucketwise.archivers.records.heads import (
 from bucketwise.archivers.records.holds import note_held
 from bucketwise.archivers.records.receipt_checks import receipts_rolled_back
 from bucketwise.archivers.records.receipt_files import move_old
-from bucketwise.archivers.records.receipts import REPLACED, commit_of
+from bucketwise.archivers.records.receipts import HELD, REPLACED, commit_of
 from bucketwise.archivers.records.registry import Unregistered, unregistered
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
@@ -345,6 +345,8 @@ class Recovery:
             self._adopt_merges(unknown, listed)
         for forgotten in check_all_present(self._receipts, self._archive, adopts=self._work.adopts):
             self._receipts.mark_dropped(forgotten.name)
+        if self._work.adopts:
+            self._take_merges_back(listed)
         self._drop_replaced()
         is_all = self._archive.clear(
             self._work.fence, self._receipts.registered, self._receipts.parts, self._own_fences
@@ -459,6 +461,18 @@ class Recovery:
                 self._adopt(manifest, manifest.link in covered, is_own, lost is not None or not is_own)
         if lost is not None:
             self._registry.transaction(partial(self._work.deletions.record_gap, lost))
+
+    def _take_merges_back(self, listed: dict[str, Commit]) -> None:
+        """Registers commits again that were merged into one that another database has dropped as unfinished:
+        there they count, and what that one held lies nowhere else."""
+        merged = self._receipts.in_state({"$in": [REPLACED, HELD]}, "offline")
+        there = {it["_id"]["name"]: it["replaced_by"] for it in merged if it["_id"]["name"] in listed}
+        successors = self._receipts.get_all([it for it in there.values() if it])
+        for name, successor in there.items():
+            if successors.get(successor, {}).get("kind") == "dropped":
+                self._work.check()
+                manifest = self._archive.manifest(listed[name])
+                self._adopt(manifest, is_covered=True, is_own=False, is_forgotten=True)
 
     def _adopt(self, manifest: Manifest, is_covered: bool, is_own: bool, is_forgotten: bool) -> None:
         """Registers a commit with those of its buckets that are live, and takes out those that later runs

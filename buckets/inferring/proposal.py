@@ -369,9 +369,7 @@ def choose_zones(time: Time, evidence: Evidence, proposal: Proposal) -> None:
         proposal.keys["timezone"] = named.pop()
         proposal.notes.add_evidence("timezone", "all sampled documents name it")
         return
-    proposal.clocks = [
-        Alternative({"timezone": it}) for it in distinct([*non_null(time.values), *time.by_others])
-    ]
+    proposal.clocks = [Alternative({"timezone": it}) for it in distinct(time.all_told)]
 
 
 def ask_of_other_times(chosen: Time, times: Sequence[Time], notes: Notes, key: str) -> None:

@@ -428,7 +428,7 @@ def _of_days(time: Time, keys: Mapping[str, Any], are_shown: bool) -> Sequence[A
         changing = distinct(starts)
         zones = [keys["timezone"]]
     else:
-        changing = distinct(starts)
+        changing = distinct(time.all_told)
         zones = list(changing)
     if zones in ([], ["UTC"]) and not time.is_local:
         return SOLE

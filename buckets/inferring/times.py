@@ -151,7 +151,7 @@ class Form:
 class Time:
     """A field of times, or several that tell one together: its path, and its values in milliseconds; None
     where it has none. `is_local`: it is what a clock showed, in a zone that it does not name. `others`: forms
-    that fit as well. `by_others`: the times that these tell."""
+    that fit as well. `told_by_others`: the times that these tell."""
 
     path: str  # of several: the first
     form: Form
@@ -159,7 +159,7 @@ class Time:
     rank: tuple[bool, ...]  # the higher, the likelier it is the time of readings
     is_local: bool = False
     others: tuple[Form, ...] = ()
-    by_others: tuple[int, ...] = ()
+    told_by_others: tuple[int, ...] = ()
     paths: tuple[str, ...] = ()  # of several
 
     @property
@@ -172,6 +172,11 @@ class Time:
         """Returns whether it is text that tells days, and no time of day."""
         is_text_form = self.form.format is not None or self.form.unit == "iso"
         return is_text_form and all(it % DAY_MS == 0 for it in non_null(self.values))
+
+    @property
+    def all_told(self) -> list[int]:
+        """Returns the times that it tells by any of its forms."""
+        return [*non_null(self.values), *self.told_by_others]
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -236,7 +241,7 @@ def _time(path: str, forms: list[Form], values: Sequence[Any], is_indexed: bool)
         is_local=form.format != "%s"
         and (any(map(is_local, texts)) or (form.format is not None and not texts)),
         others=tuple(others),
-        by_others=tuple(non_null(ms_of(it, other) for other in others for it in values)),
+        told_by_others=tuple(non_null(ms_of(it, other) for other in others for it in values)),
     )
 
 
@@ -298,7 +303,7 @@ def _of_several(
         (*_rank(paths[0], first, paths[0] in indexed), True),
         is_local=True,
         others=tuple(others),
-        by_others=tuple(non_null(it for other in told[1:] for it in other)),
+        told_by_others=tuple(non_null(it for other in told[1:] for it in other)),
         paths=paths,
     )
 

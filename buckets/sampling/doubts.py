@@ -263,15 +263,19 @@ def _doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
 
 
 def _format_doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
-    """Yields formats that tell day, month and year in another order. Days are those of the texts' own clock:
-    which zone it keeps says nothing of their order."""
-    read = read if read.policy.timezone == "UTC" else read.under(timezone="UTC")
+    """Yields formats that tell day, month and year in another order, and lose no document. Days are those of
+    the texts' own clock: which zone it keeps says nothing of their order."""
+    shown = read if read.policy.timezone == "UTC" else read.under(timezone="UTC")
     for key in ("time_format", "sample_time_format"):
         text: str = getattr(read.policy, key, None) or ""
-        ways = [(it, read.under(**{key: it})) for it in _reordered(text)]
-        sound = [(it, way) for it, way in ways if not _loses(read, way)]
+        ways = [(it, shown.under(**{key: it})) for it in _reordered(text)]
+        sound = [
+            (it, way)
+            for it, way in ways
+            if not _loses(shown, way) and not _loses(read, read.under(**{key: it}))
+        ]
         for it, way in sorted(sound, key=lambda it: (-it[1].is_sound.sum(), _span(it[1].times))):
-            if (reason := _reason_for(read, way, text, now_ms)) is not None:
+            if (reason := _reason_for(shown, way, text, now_ms)) is not None:
                 remedy = f'Correct {key}: {key} = "{it}" reads them'
                 yield Doubt("time-format-unlikely", f'{key} = "{text}": {reason}', remedy)
 

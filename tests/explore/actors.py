@@ -178,9 +178,9 @@ def writes(world: World) -> Iterator[tuple[Any, ...]]:
             yield from (("insert", identity, day) for day in DAYS)
             if identity in gone and not is_retaken(archived):
                 yield "put back", identity
-        if archived is not None and identity not in world.returned:
-            if identity not in docs or docs[identity].day == archived[-1].day:
-                yield "retake", identity
+        is_on_its_day = archived and (identity not in docs or docs[identity].day == archived[-1].day)
+        if is_on_its_day and identity not in world.returned:
+            yield "retake", identity
 
 
 def is_retaken(archived: Iterable[Doc] | None) -> bool:

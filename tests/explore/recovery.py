@@ -34,7 +34,7 @@ def recover(run: Run, *, adopts: bool = False) -> Steps:
     if adopts:
         yield from note_left(listed)
         yield from adopt_merges(run)
-    yield from look_for_missing(adopts=adopts)
+    yield from look_for_missing(run, adopts=adopts)
     yield from drop_all_replaced(run)
     yield from clear(run)
     yield from clear_unfinished(run)
@@ -50,11 +50,25 @@ def note_left(listed: Frozen) -> Steps:
         yield write("notes days to roll up", {("left", day): True for day in days})
 
 
-def look_for_missing(*, adopts: bool) -> Steps:
+def look_for_missing(run: Run, *, adopts: bool) -> Steps:
     """Raises Halt where a commit is missing. Those of which no original was deleted, and that runs have
     dropped which this database has forgotten, are marked as dropped where it adopts."""
     for name in (yield from missing_commits(adopts=adopts)):
         yield mark_dropped(name)
+    if adopts:
+        yield from take_merges_back(run)
+
+
+def take_merges_back(run: Run) -> Steps:
+    """Registers commits again that were merged into one that another database has dropped as unfinished:
+    there they count."""
+    listed: Frozen = yield listing("manifest")
+    receipts = (yield read("receipt")).of("receipt")
+    for name, it in receipts.items():
+        successor = receipts.get(it.replaced_by or "")
+        if it.state == "replaced" and name in listed and successor and successor.state in DROPPED:
+            docs = yield from required("file", name)
+            yield from adopt(run, listed[name], docs, is_forgotten=True)
 
 
 def missing_commits(*, adopts: bool, merged: Collection[str] = ()) -> Steps:

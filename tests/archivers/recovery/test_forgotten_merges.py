@@ -190,6 +190,39 @@ def test_a_database_is_put_back_to_before_all_buckets_left_a_commit(
     assert cycle.verify().bad == []
 
 
+def test_another_database_drops_a_merged_commit_and_the_archive_comes_back(
+    database: Database[Document], file_store: Store
+) -> None:
+    """The other one knew none of its commits. What had been merged was all there, and so it counts."""
+    world = World.make(database, slots("minute").with_archive(delete=False), file_store)
+    cycle, mine = world.cycle, {"_id.policy": world.cycle.policy.name}
+    cycle.context(fence=1).binding.claim()
+    others, runs = list(database[RECEIPTS].find(mine)), set(cycle.runs)
+    for hour in (1, 22):
+        cycle.run(DAY0 + AFTER + hour * HOUR)
+    small = {it.name for it in cycle.as_stored().commits()}
+    assert cycle.compact(LATER).into == 1
+    ours, ours_ran, fence = list(database[RECEIPTS].find(mine)), set(cycle.runs), cycle.fence
+    database[RECEIPTS].delete_many(mine)
+    database[RECEIPTS].insert_many(others)
+    cycle.runs, cycle.fence = runs, 1
+    cycle.adopt(LATER)
+    assert {it.name for it in cycle.as_stored().commits()} == small
+    database[RECEIPTS].delete_many(mine)
+    database[RECEIPTS].insert_many(ours)
+    cycle.runs, cycle.fence = ours_ran, fence
+    cycle.adopt(LATER + 2 * HOUR)
+    assert {it.name for it in cycle.as_stored().commits()} == small
+    assert database[RECEIPTS].count_documents({**mine, "state": "open"}) == 2
+    assert cycle.verify().bad == []
+    world.keep(False)
+    for hour in (2, 4):
+        cycle.run(LATER + hour * HOUR)
+    assert cycle.live() == []
+    assert world.archived() == world.units()
+    assert cycle.verify().bad == []
+
+
 def test_files_whose_fence_is_to_come_again_are_removed_then(
     database: Database[Document], file_store: Store
 ) -> None:

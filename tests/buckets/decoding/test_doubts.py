@@ -284,6 +284,14 @@ def test_nor_are_those_of_many_series() -> None:
     assert doubted(dates, {**READING, "time_format": "%d/%m/%Y %H:%M"}) is None
 
 
+def test_an_order_of_days_that_a_zone_skips_is_no_remedy() -> None:
+    """There was no 02:05 on 10 March in New York."""
+    times = [f"{month:02}/03/2024 02:{minute:02}" for month in range(1, 13) for minute in (5, 15, 25)]
+    dates, form = [{"d": it, "v": 1.5} for it in times], "%m/%d/%Y %H:%M"
+    assert doubted(dates, {**READING, "time_format": form}) == "time-format-unlikely"
+    assert doubted(dates, {**READING, "time_format": form, "timezone": "America/New_York"}) is None
+
+
 def test_days_that_begin_at_any_time_are_of_no_zone() -> None:
     starts = (datetime(2025, 7, 1, 3, tzinfo=UTC), datetime(2025, 7, 9, 4, tzinfo=UTC))
     found = [{"d": start, "v": [1.5] * 20} for start in starts]
