@@ -22,8 +22,8 @@ from tests.explore.world import HOUR, Effect
 
 #: Where a program stands: functions and lines, the outermost first; nothing once it has ended.
 Place = tuple[tuple[str, int], ...]
-#: The words of effects, by how their names begin.
-WRITES = {
+#: The words of effects, by how their names begin. Not every roll-up has something to look at again.
+EFFECTS = {
     "puts the file": "put file",
     "puts the manifest": "put manifest",
     "puts the kept": "put kept",
@@ -35,6 +35,7 @@ WRITES = {
     "notes that it begins": "begin",
     "notes that f": "due",
     "marks": "dropped",
+    "rolls up again": "read summaries",
     "commits: write summaries": "summaries",
     "commits: register": "receipt",
     "commits: note what is gone": "receipt",
@@ -69,7 +70,7 @@ def word(effect: Effect, place: Place) -> str | None:
     if effect.name.startswith("reads the "):
         kind = effect.name.split()[2]
         return next((READS[name, kind] for name, _ in reversed(place) if (name, kind) in READS), None)
-    return next((it for start, it in WRITES.items() if effect.name.startswith(start)), None)
+    return next((it for start, it in EFFECTS.items() if effect.name.startswith(start)), None)
 
 
 class Paths:

@@ -60,7 +60,7 @@ def roll_up(run: Run, days: Collection[int], *, force: bool = False) -> Steps:
         }
         return Frozen({day: it for day, it in made.items() if day in left or summaries.get(day) != it})
 
-    due: Frozen = yield Effect(f"rolls up days {sorted(days)}", look)
+    due: Frozen = yield Effect(f"rolls up{' again' if force else ''} days {sorted(days)}", look)
     if due:
         writes: Writes = {("summary", day): summary for day, summary in due.items()}
         writes |= {("left", day): None for day in due}

@@ -67,10 +67,10 @@ def test_what_is_done_in_pieces_may_be_what_comes_next_as_well() -> None:
     merged = ["mongo commit copy of versions", "mongo commit delete"]
     for pieces in (1, 2, 4):
         rolled_up = ["mongo commit hourly summaries"] * pieces
-        trace = [*merged, *rolled_up, "mongo commit merged windows followed", *merged]
+        trace = [*merged, "mongo find it_hourly", *rolled_up, "mongo commit merged windows followed", *merged]
         assert explored().fault("archive_online", list(words(iter(trace)))) is None
-    too_early = [merged[0], "mongo commit merged windows followed"]
-    assert explored().fault("archive_online", list(words(iter(too_early)))) is not None
+        not_read = [*merged, *rolled_up, "mongo commit merged windows followed"]
+        assert explored().fault("archive_online", list(words(iter(not_read)))) is not None
 
 
 @pytest.mark.proof
@@ -85,6 +85,28 @@ def test_a_run_whose_store_nobody_watches_is_told(before: list[str], step: str) 
 def test_a_step_that_the_model_has_not_is_told(label: str) -> None:
     with pytest.raises(UnknownStep, match="the model has no step"):
         list(words(iter([*COPIED, label])))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    "trace",
+    [
+        [*COPIED[:9], "file read manifests", "file put manifests", "mongo commit receipt"],
+        [*COPIED[:4], "file put data", *COPIED[4:]],
+    ],
+)
+@pytest.mark.parametrize("verb", ["archive", "run"])
+def test_a_read_does_not_let_what_was_written_before_it_come_again(verb: str, trace: list[str]) -> None:
+    assert explored().fault(verb, list(words(iter(trace)))) is not None
+
+
+def test_what_threads_do_once_the_run_has_come_to_a_commit_stays_where_it_is() -> None:
+    steps = [Logged("<", it, "x", it.startswith("file")) for it in ["file a", "begun", "file b", "receipt"]]
+    found = in_order(steps)
+    assert [[it.label for it in order] for order in found.orders] == [
+        ["file a", "begun", "file b", "receipt"]
+    ] * 2
+    assert found.unused == []
 
 
 def test_what_threads_copy_comes_before_its_commit() -> None:

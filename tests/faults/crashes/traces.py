@@ -33,6 +33,7 @@ _STEPS = {
     r"(file look at|s3 HeadObject|cloud look) manifests": "look at manifest",
     r"(file read|s3 GetObject|cloud read) versions": "read kept",
     r"(file read|s3 GetObject|cloud read) superseded": "read link",
+    r"mongo (find|aggregate|count) it_(hourly|daily)": "read summaries",
     r"mongo update bucketwise_receipts begun": "begin",
     r"mongo update bucketwise_receipts due": "due",
     r"mongo update bucketwise_receipts dropped": "dropped",
@@ -103,13 +104,16 @@ def is_online(text: str) -> bool:
     return 'to = "online"' in text
 
 
-def follow(text: str, verb: str, log: Path) -> None:
-    """Follows a run in the model, as far as it came. `text`: of its policy."""
+def follow(text: str, verb: str, log: Path) -> int:
+    """Follows a run in the model, as far as it came. Returns how many steps it had. `text`: of its policy."""
     program = "archive_online" if is_online(text) else verb
-    done = in_order([it for it in read_log(log) if it.mark == "<"])
+    done, steps = in_order([it for it in read_log(log) if it.mark == "<"]), 0
     for orders in (done.orders, *((it,) for it in done.unused)):
-        faults = [explored().fault(program, list(words(it.label for it in order))) for order in orders]
+        traces = [list(words(it.label for it in order)) for order in orders]
+        faults = [explored().fault(program, it) for it in traces]
         assert None in faults, faults[0]
+        steps += len(traces[0])
+    return steps
 
 
 class InOrder(NamedTuple):
