@@ -326,6 +326,16 @@ FAULTS = {
         events=_MERGED_TWICE_AND_CLONED,
         kind="shared",
     ),
+    "adopted-in-part": _fault(
+        "an adoption did not look for what another database had dropped",
+        (recovery, "nothing_is_left", lambda run, **_named: run.lease.is_clean),
+        seed=41255,
+    ),
+    "merge-not-taken-back": _fault(
+        "an adoption dropped what had been merged into a commit that another database had dropped",
+        (recovery, "take_merges_back", nothing),
+        seed=53875,
+    ),
     "merging-dropped": _fault(
         "online, the copy of a later version was dropped where somebody had deleted that in its grace",
         (online, "merged", lambda outcome: outcome.deleted),

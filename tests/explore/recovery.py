@@ -27,7 +27,7 @@ def recover(run: Run, *, adopts: bool = False) -> Steps:
     last = max((it.sequence for it in receipts.values() if it.state not in DROPPED), default=0)
     registered = {name for name, it in receipts.items() if it.state not in DROPPED}
     is_tail_known = all(name in registered for name, it in listed.items() if it.sequence > last)
-    if run.lease.is_clean and not adopts and is_tail_known:
+    if nothing_is_left(run, adopts=adopts) and is_tail_known:
         yield from drop_all_replaced(run)
         return
     yield from run.check_lineage()
@@ -39,6 +39,12 @@ def recover(run: Run, *, adopts: bool = False) -> Steps:
     yield from clear(run)
     yield from clear_unfinished(run)
     yield from adopt_unknown(run, adopts=adopts)
+
+
+def nothing_is_left(run: Run, *, adopts: bool) -> bool:
+    """Returns whether earlier runs are known to have left nothing: not by what this database knows, where
+    another one has had the archive."""
+    return run.lease.is_clean and not adopts
 
 
 def note_left(listed: Frozen) -> Steps:
