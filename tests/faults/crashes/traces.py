@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,30 +115,45 @@ def follow(text: str, verb: str, log: Path) -> int:
     return steps
 
 
+class Stretch(NamedTuple):
+    """What threads did to copy a commit, and what the run did from when it came to that commit on."""
+
+    copied: list[Logged]
+    done: list[Logged]
+
+
 class InOrder(NamedTuple):
-    """What a run did, as if one thing had been done after another. To write and to read files that nobody
-    else knows can be done at any time: what threads did to copy a commit comes right before the first that is
-    done with its files, or, in the other order, once more was copied ahead. `unused`: what they did for
-    commits that the run did not come to."""
+    """What a run did, as if one thing had been done after another: with no copy made ahead, or with one.
+    `unused`: what threads did for commits that the run did not come to."""
 
     orders: tuple[list[Logged], list[Logged]]
     unused: list[list[Logged]]
 
 
 def in_order(steps: Sequence[Logged]) -> InOrder:
-    """Returns what was done, in order. `steps`: of several threads, as they were done."""
+    """Returns what was done, in order. `steps`: of several threads, as they were done. Files that nobody else
+    knows can be written and read at any time before the run comes to them."""
     copies = defaultdict[str | None, list[Logged]](list)
-    known: set[str | None] = {None}  # commits that the run itself has come to; no step without one is put off
-    made, rest = [list[Logged]()], [list[Logged]()]
+    known: set[str | None] = {None}  # commits that the run has come to; what is of none stays where it is
+    stretches = [Stretch([], [])]
     for step in steps:
         if step.is_copy and step.commit not in known:
             copies[step.commit].append(step)
             continue
         if step.commit in copies:
-            made.append(copies.pop(step.commit))
-            rest.append([])
+            stretches.append(Stretch(copies.pop(step.commit), []))
         known.add(step.commit)
-        rest[-1].append(step)
-    at_once = chain.from_iterable(zip(made, rest, strict=True))
-    ahead = [rest[0], *made[:2], *chain.from_iterable(zip_longest(made[2:], rest[1:], fillvalue=[]))]
-    return InOrder((list(chain(*at_once)), list(chain(*ahead))), list(copies.values()))
+        stretches[-1].done.append(step)
+    orders = _laid_out(stretches, ahead=0), _laid_out(stretches, ahead=1)
+    return InOrder(orders, list(copies.values()))
+
+
+def _laid_out(stretches: Sequence[Stretch], ahead: int) -> list[Logged]:
+    """Returns all steps. `ahead`: how many copies are made before the one in hand is committed."""
+    order, copied = list(stretches[0].done), 1
+    for at, stretch in enumerate(stretches[1:], 1):
+        for it in stretches[copied : at + ahead + 1]:
+            order += it.copied
+        copied = max(copied, at + ahead + 1)
+        order += stretch.done
+    return order

@@ -13,7 +13,8 @@ from tests.jobs.command import CommandLine, Meddle
 
 @pytest.fixture(autouse=True)
 def followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:  # noqa: ARG001
-    """All that runs do is a path of the model, whoever else is at work."""
+    """All that runs do is a path of the model, whoever else is at work: not restores to elsewhere, and not
+    two policies in one log. `tmp_path`: logs lie there until the end."""
     runs: list[tuple[str, str, Path]] = []
     begin = Scene.begin
 
