@@ -136,7 +136,7 @@ class Paths:
         with patch.object(Actor, "step", learning):
             yield
 
-    def fault(self, verb: str, trace: Sequence[Collection[str]]) -> str | None:
+    def fault(self, verb: str, trace: Sequence[frozenset[str]]) -> str | None:
         """Returns what a trace does that no path has; None where it is one. Each step is given by all words
         that it may be: what is read more often than it has to be is no fault, nor is what is done in several
         pieces."""
@@ -147,7 +147,7 @@ class Paths:
             may_repeat = _is_read(words) or bool(last.intersection(words))
             if moves:
                 said = frozenset(str(it) for it, _ in moves)
-                last = said | last.intersection(words)
+                last = said | last.intersection(_PIECES if words & _PIECES else words)
                 there = self._silently((to for _, to in moves), said)
                 here = there | (here if may_repeat else set())
             elif not may_repeat:
@@ -166,6 +166,10 @@ class Paths:
                 found.add(place)
                 waiting += [to for it, to in self._moves[place] if it is None or it in said]
         return found
+
+
+#: A roll-up reads and writes the summaries of one level after another.
+_PIECES = frozenset({"read summaries", "summaries"})
 
 
 def _is_read(words: Collection[str]) -> bool:

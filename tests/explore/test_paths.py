@@ -67,7 +67,12 @@ def test_what_is_done_in_pieces_may_be_what_comes_next_as_well() -> None:
     merged = ["mongo commit copy of versions", "mongo commit delete"]
     for pieces in (1, 2, 4):
         rolled_up = ["mongo commit hourly summaries"] * pieces
-        trace = [*merged, "mongo find it_hourly", *rolled_up, "mongo commit merged windows followed", *merged]
+        trace = [
+            *merged,
+            *["mongo find it_hourly", *rolled_up] * 2,
+            "mongo commit merged windows followed",
+            *merged,
+        ]
         assert explored().fault("archive_online", list(words(iter(trace)))) is None
         not_read = [*merged, *rolled_up, "mongo commit merged windows followed"]
         assert explored().fault("archive_online", list(words(iter(not_read)))) is not None
