@@ -71,11 +71,8 @@ def make_due_checkpoint(run: ArchiveRun, archive: OfflineArchive, heads: Heads) 
         if checkpoint is None:
             return
         archive.chain.put(checkpoint.key, encoded(checkpoint))
-        transaction(
-            run.database,
-            run.guard,
-            lambda session: write_checkpoint_record(run.receipts, checkpoint.record, session),
-        )
+        record = partial(write_checkpoint_record, run.receipts, checkpoint.record)
+        transaction(run.database, run.guard, record)
         drop_others(archive, checkpoint)
 
 
@@ -235,9 +232,7 @@ class ForgottenMerges:
             if root.live is not None
             for first, start, end in origin_spans(root.manifest)
         }
-        live = [
-            self._live(manifest, known.get(first), start, end) for first, start, end in origin_spans(manifest)
-        ]
+        live = [self._live(manifest, known.get(first), *span) for first, *span in origin_spans(manifest)]
         replaced = [it.manifest.commit for it in roots if it.is_registered]
         self._registry.register(manifest, np.concatenate(live), is_new=True, replaced=replaced)
         for root in roots:
@@ -291,8 +286,7 @@ class Recovery:
         note_repaired(self._receipts, checked.repaired)
         heads, self._work.state.heads = checked.heads, checked.manifests
         self._receipts.prepare()
-        is_known = self._work.state.is_clean and not self._work.adopts  # what others did leaves no trace here
-        if is_known and self._is_tail_known(checked):
+        if self._work.state.is_clean and not self._work.adopts and self._is_tail_known(checked):
             self._drop_replaced()
         else:
             self._work.state.is_clean = self._search_all(checked.manifests)
@@ -453,8 +447,7 @@ class Recovery:
         covered = {it.link for it in before if isinstance(it, Manifest)}
         for manifest in sorted(manifests, key=lambda it: (it.sequence, it.fence, it.commit)):
             self._work.check()
-            has_files = partial(self._archive.has_files, manifest)
-            if decisions.is_unfinished(manifest.replaces, listed, has_files):
+            if decisions.is_unfinished(manifest.replaces, listed, partial(self._archive.has_files, manifest)):
                 self._archive.drop(manifest)
             else:
                 is_own = manifest.link in own
@@ -467,12 +460,10 @@ class Recovery:
         there they count, and what that one held lies nowhere else."""
         merged = self._receipts.in_state({"$in": [REPLACED, HELD]}, "offline")
         there = {it["_id"]["name"]: it["replaced_by"] for it in merged if it["_id"]["name"] in listed}
-        successors = self._receipts.get_all([it for it in there.values() if it])
-        for name, successor in there.items():
-            if successors.get(successor, {}).get("kind") == "dropped":
-                self._work.check()
-                manifest = self._archive.manifest(listed[name])
-                self._adopt(manifest, is_covered=True, is_own=False, is_forgotten=True)
+        dropped = self._receipts.dropped()
+        for manifest in [self._archive.manifest(listed[name]) for name, it in there.items() if it in dropped]:
+            self._work.check()
+            self._adopt(manifest, is_covered=True, is_own=False, is_forgotten=True)
 
     def _adopt(self, manifest: Manifest, is_covered: bool, is_own: bool, is_forgotten: bool) -> None:
         """Registers a commit with those of its buckets that are live, and takes out those that later runs
