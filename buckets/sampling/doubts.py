@@ -272,7 +272,7 @@ def _format_doubts(read: AsRead, now_ms: int | None) -> Iterator[Doubt]:
         sound = [
             (it, way)
             for it, way in ways
-            if not _loses(shown, way) and not _loses(read, read.under(**{key: it}))
+            if not _loses(shown, way) and (shown is read or not _loses(read, read.under(**{key: it})))
         ]
         for it, way in sorted(sound, key=lambda it: (-it[1].is_sound.sum(), _span(it[1].times))):
             if (reason := _reason_for(shown, way, text, now_ms)) is not None:
