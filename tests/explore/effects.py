@@ -154,7 +154,7 @@ def checked(lease: Held) -> Steps:
         raise Lost
 
 
-def release(lease: Held, *, is_clean: bool = True) -> Effect:
+def release(lease: Held, *, is_clean: bool) -> Effect:
     """Releases the lease. `is_clean`: nothing was left unfinished."""
 
     def do(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,26 @@ from tests.archivers.moving.test_crash import World
 pytestmark = pytest.mark.usefixtures("quick_disk")
 Document = dict[str, Any]
 HOUR, AFTER = timedelta(hours=1), timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What a database knows of an archive: its receipts, and its runs."""
+
+    receipts: list[Document]
+    runs: set[Any]
+    fence: int
+
+    @classmethod
+    def of(cls, cycle: Cycle) -> Backup:
+        found = cycle.database[RECEIPTS].find({"_id.policy": cycle.policy.name})
+        return cls(list(found), set(cycle.runs), cycle.fence)
+
+    def put_back(self, cycle: Cycle) -> None:
+        """In place of all that it knows by now."""
+        cycle.database[RECEIPTS].delete_many({"_id.policy": cycle.policy.name})
+        cycle.database[RECEIPTS].insert_many(self.receipts)
+        cycle.runs, cycle.fence = set(self.runs), self.fence
 
 
 @pytest.mark.proof
@@ -85,15 +106,12 @@ def test_a_database_is_put_back_to_between_two_merges(
     mine = {"_id.policy": cycle.policy.name}
     erasures = [{"key": "00", "series": "11", "reason": "case 17", "at": LATER}]
     database[RECEIPTS].update_one({**mine, "state": "closed"}, {"$set": {UNERASED: erasures}})
-    backup, live = list(database[RECEIPTS].find(mine)), cycle.live()
-    runs, fence = set(cycle.runs), cycle.fence
+    backup, live = Backup.of(cycle), cycle.live()
     cycle.run(LATER)
     assert cycle.compact(LATER).commits > 1
     cycle.run(LATER + HOUR)
-    database[RECEIPTS].delete_many(mine)
-    database[RECEIPTS].insert_many(backup)
+    backup.put_back(cycle)
     insert(database, cycle.policy.collection, live)
-    cycle.runs, cycle.fence = runs, fence
     cycle.adopt(LATER + 2 * HOUR)
     current = {**mine, "state": {"$in": ["open", "closed"]}, UNERASED: {"$exists": True}}
     assert [it[UNERASED][0]["key"] for it in database[RECEIPTS].find(current)] == ["00"]
@@ -117,13 +135,10 @@ def test_a_database_is_put_back_to_where_what_was_merged_twice_waited_to_be_drop
             cycle.run(DAY0 + AFTER + hour * HOUR)
         assert cycle.compact(last).into == 1
     assert database[RECEIPTS].count_documents({**mine, "state": "replaced"}) == 4
-    backup, live = list(database[RECEIPTS].find(mine)), cycle.live()
-    runs, fence = set(cycle.runs), cycle.fence
+    backup, live = Backup.of(cycle), cycle.live()
     cycle.run(LATER)
-    database[RECEIPTS].delete_many(mine)
-    database[RECEIPTS].insert_many(backup)
+    backup.put_back(cycle)
     insert(database, cycle.policy.collection, live)
-    cycle.runs, cycle.fence = runs, fence
     cycle.adopt(LATER + 2 * HOUR)
     cycle.run(LATER + 4 * HOUR)
     assert database[RECEIPTS].count_documents({**mine, "state": "replaced"}) == 0
@@ -144,15 +159,12 @@ def test_a_database_is_put_back_to_before_a_bucket_left_its_commit(
     cycle.context(fence=1).binding.claim()
     for hour in hours:
         cycle.run(DAY0 + AFTER + hour * HOUR)
-    mine = {"_id.policy": cycle.policy.name}
-    backup, runs, fence = list(database[RECEIPTS].find(mine)), set(cycle.runs), cycle.fence
+    backup = Backup.of(cycle)
     if merged:
         assert cycle.compact(LATER).into == 1
     world.change(world.first(1))
     cycle.run(LATER)
-    database[RECEIPTS].delete_many(mine)
-    database[RECEIPTS].insert_many(backup)
-    cycle.runs, cycle.fence = runs, fence
+    backup.put_back(cycle)
     world.change(world.first(2))
     cycle.adopt(LATER + 2 * HOUR)
     world.keep(False)
@@ -171,16 +183,13 @@ def test_a_database_is_put_back_to_before_all_buckets_left_a_commit(
     cycle = world.cycle
     cycle.context(fence=1).binding.claim()
     cycle.run(DAY0 + AFTER + 22 * HOUR)
-    mine = {"_id.policy": cycle.policy.name}
-    backup, runs, fence = list(database[RECEIPTS].find(mine)), set(cycle.runs), cycle.fence
+    backup = Backup.of(cycle)
     for place in range(len(cycle.case.documents)):
         world.change(world.first(place))
     with pytest.raises(Crash):
         cycle.run(LATER, store=DyingStore(cycle.store, DiesAt("after delete", 2)))
     assert list(cycle.as_stored().commits()) == []
-    database[RECEIPTS].delete_many(mine)
-    database[RECEIPTS].insert_many(backup)
-    cycle.runs, cycle.fence = runs, fence
+    backup.put_back(cycle)
     cycle.adopt(LATER + 2 * HOUR, state=ArchiveState(is_clean=True))
     world.keep(False)
     for hour in (2, 4):
@@ -197,20 +206,17 @@ def test_another_database_drops_a_merged_commit_and_the_archive_comes_back(
     world = World.make(database, slots("minute").with_archive(delete=False), file_store)
     cycle, mine = world.cycle, {"_id.policy": world.cycle.policy.name}
     cycle.context(fence=1).binding.claim()
-    others, runs = list(database[RECEIPTS].find(mine)), set(cycle.runs)
+    cycle.fence = 1
+    others = Backup.of(cycle)
     for hour in (1, 22):
         cycle.run(DAY0 + AFTER + hour * HOUR)
     small = {it.name for it in cycle.as_stored().commits()}
     assert cycle.compact(LATER).into == 1
-    ours, ours_ran, fence = list(database[RECEIPTS].find(mine)), set(cycle.runs), cycle.fence
-    database[RECEIPTS].delete_many(mine)
-    database[RECEIPTS].insert_many(others)
-    cycle.runs, cycle.fence = runs, 1
+    ours = Backup.of(cycle)
+    others.put_back(cycle)
     cycle.adopt(LATER)
     assert {it.name for it in cycle.as_stored().commits()} == small
-    database[RECEIPTS].delete_many(mine)
-    database[RECEIPTS].insert_many(ours)
-    cycle.runs, cycle.fence = ours_ran, fence
+    ours.put_back(cycle)
     cycle.adopt(LATER + 2 * HOUR)
     assert {it.name for it in cycle.as_stored().commits()} == small
     assert database[RECEIPTS].count_documents({**mine, "state": "open"}) == 2
