@@ -525,6 +525,12 @@ STEPS = (
         _EVERYWHERE + "erase_summaries",
         _ERASES,
     ),
+    Step(
+        "summaries that holds keep forgotten",
+        "mongo update bucketwise_progress held in transaction",
+        "bucketwise.rollups.progress:forget_held",
+        _ERASES,
+    ),
     Step("hourly erased", "mongo commit expired summaries", _EVERYWHERE + "erase_summaries", _ERASES),
     Step("daily erased", "mongo commit erased summaries", _EVERYWHERE + "erase_summaries", _ERASES),
     Step("own collections searched", "mongo find bucketwise_lease", _EVERYWHERE + "remaining", _ERASES),
