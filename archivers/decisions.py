@@ -145,6 +145,24 @@ def held_elsewhere(
     return equal, newer
 
 
+class Ending(NamedTuple):
+    """Indices of archived buckets that are past their time: of those that go, and of those that stay since
+    their originals, or later versions of them, are live and wait to be deleted."""
+
+    removable: list[int]
+    live: list[int]
+
+
+def ending(names: Iterable[Name], held: Collection[int], waiting: Collection[Any]) -> Ending:
+    """Returns what becomes of archived buckets, given by their `names`, that are past their time. Those that
+    are `held` (indices) stay. `waiting`: the names of those that wait to be deleted or merged."""
+    found = Ending([], [])
+    for i, name in enumerate(names):
+        if i not in held:
+            (found.live if name in waiting else found.removable).append(i)
+    return found
+
+
 def droppable(replaced: Iterable[Document], now: datetime, delay: timedelta) -> list[Document]:
     """Returns the receipts of replaced commits that no query can be reading any more, in the order of the
     chain. One whose predecessors stay has to stay as well: only its manifest says what it took over."""

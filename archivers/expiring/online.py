@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.offline import check_tombstone, record_placed, void_tombstones
 from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule, RetentionRules
@@ -216,17 +217,18 @@ class OnlineExpiry:
         self.context.progress("expired buckets", len(found.removable))
         return found
 
+    def _holds(self, session: ClientSession | None) -> list[Hold]:
+        return Holds(self.context.database, self.context.policy.identity).active(session)
+
     def _sort(self, piece: Batch, session: ClientSession | None) -> SortedBuckets:
-        policy = self.context.policy
-        holds = Holds(self.context.database, policy.identity).active(session)
-        held = self._covered(piece, holds, session) if holds else {}
+        held = self._covered(piece, holds, session) if (holds := self._holds(session)) else {}
         live: set[bytes] = set()
         if not self.context.kept:
             for state in ("copied", MERGING):
                 live |= self.context.receipts.open(piece.main.ids, state, session).keys()
-        is_live = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in live and i not in held]
-        removable = np.setdiff1d(np.arange(len(piece)), [*held, *is_live])
-        return SortedBuckets(removable, Counter(hold.name for hold in held.values()), len(is_live))
+        found = decisions.ending(piece.main.raw_ids, held, live)
+        removable = np.array(found.removable, dtype=np.int64)
+        return SortedBuckets(removable, Counter(hold.name for hold in held.values()), len(found.live))
 
     def _covered(self, piece: Batch, holds: Sequence[Hold], session: ClientSession | None) -> dict[int, Hold]:
         """Returns the holds that cover buckets, or any of their versions, which go with them."""
@@ -289,12 +291,14 @@ class OnlineExpiry:
 
     def _settle(self, day: int, held: Counter[str]) -> None:
         """Updates the tombstone of a day. An empty day needs none; one whose rest is held is not read until a
-        hold on it is released."""
+        hold on it is released. Where one was released meanwhile, the next run reads it again."""
         identity = {"_id": self._identity(day)}
         is_empty = self.rules.is_single or not self._archived.count_ending(*_span(day))
 
         def step(session: ClientSession) -> None:
             if held:
+                if not held.keys() <= {it.name for it in self._holds(session)}:
+                    return
                 update = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
                 self.context.receipts.collection.update_one(identity, {"$set": update}, session=session)
             else:

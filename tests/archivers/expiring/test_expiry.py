@@ -211,6 +211,20 @@ def test_a_hold_keeps_what_it_covers_until_it_is_released(prepared: States, to: 
     assert cycle.archived() == []
 
 
+def test_a_hold_that_is_released_before_its_day_is_settled_keeps_nothing(prepared: States) -> None:
+    """The transaction that notes what a hold keeps looks at the hold again."""
+    cycle, due, calls = prepared(two_days("online"), under_tombstones), PAST + DAY, list[int]()
+    assert writer(cycle, due).place(hold("MDB", TimeRange(None, DAY0 + 6 * HOUR)))
+
+    def guard(_session: object) -> None:
+        calls.append(1)
+        if len(calls) == 3:  # after the end is noted, and buckets are deleted
+            assert writer(cycle, due).release("case-9", "ann")
+
+    assert told(expire(cycle, due, guard=guard)) == {"case-9": 6, "expired": 42}
+    assert both(cycle, due) == {"expired": 6}
+
+
 @KIND
 def test_a_hold_on_others_keeps_nothing(prepared: States, to: str) -> None:
     cycle = prepared(two_days(to), under_tombstones)
