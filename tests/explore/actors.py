@@ -8,11 +8,13 @@ from typing import Any, NamedTuple, cast
 
 from tests.explore.binding import adopting, bound
 from tests.explore.commits import Run
-from tests.explore.effects import Held, Maker, Steps, acquire, release
+from tests.explore.effects import Held, Maker, Steps, acquire, make_lease, release
 from tests.explore.expiry import expire
 from tests.explore.memory import remembered
 from tests.explore.online import archive_online
-from tests.explore.others import compact, erase, merge_all, restore, unpin
+from tests.explore.online_erasure import erase_online
+from tests.explore.online_expiry import run_online
+from tests.explore.others import compact, erase, merge_all, restore, undelete, unpin
 from tests.explore.recovery import recover
 from tests.explore.runs import roll_up, settle, sweep
 from tests.explore.world import DAYS, IDS, PLACES, Doc, Effect, Failed, Halt, Lost, World, place_of
@@ -28,6 +30,17 @@ def under_lease(work: Callable[[Run], Steps]) -> Maker:
         run = Run(lease, now, grace)
         yield from work(run)
         yield release(lease, is_clean=run.is_clean)
+        return "0"
+
+    return program
+
+
+def without_lease(work: Callable[[int], Steps]) -> Maker:
+    """Returns a program that needs no lease, and works while others have it."""
+
+    def program(_holder: str, now: int, _grace: int) -> Steps:
+        yield make_lease()
+        yield from work(now)
         return "0"
 
     return program
@@ -52,24 +65,40 @@ PROGRAMS: dict[str, Maker] = {
     it.__name__: under_lease(it) for it in (archive, compact, restore, unpin, erase)
 }
 
+#: What else there is where an archive has an end.
+ENDING: dict[str, Maker] = {"undelete": without_lease(undelete)}
+
 
 class Kind(NamedTuple):
-    """A kind of archive: its programs, the one that finishes what is left, how often in a row, and how many
-    hours pass at a time."""
+    """A kind of archive: its programs, the one that finishes what is left, how often in a row, how many hours
+    pass at a time, and what its database tells of it from the first."""
 
     programs: dict[str, Maker]
     clean: str
     cleans: int = 3
     hours: tuple[int, ...] = (1,)
+    settings: tuple[str, ...] = ()
 
 
 KINDS = {
     "offline": Kind(PROGRAMS, "archive"),
-    "ending": Kind({**PROGRAMS, "run": under_lease(run)}, "run", 5, (1, 24)),
+    "ending": Kind({**PROGRAMS, **ENDING, "run": under_lease(run)}, "run", 5, (1, 24)),
     "shared": Kind(
         {**{it.__name__: bound(it) for it in (archive, compact, restore)}, "adopt": adopting}, "archive"
     ),
-    "online": Kind({"archive": under_lease(archive_online)}, "archive"),
+    "online": Kind({"archive": under_lease(archive_online)}, "archive", settings=("online",)),
+    "ending online": Kind(
+        {
+            **ENDING,
+            "archive": under_lease(archive_online),
+            "run": under_lease(run_online),
+            "erase": under_lease(erase_online),
+        },
+        "run",
+        5,
+        (1, 24),
+        ("online", "ends"),
+    ),
 }
 
 

@@ -62,14 +62,14 @@ class Begun(NamedTuple):
 
 
 def transaction(
-    lease: Held, name: str, body: Body, *, is_erasure: bool = False, is_blind: bool = False
+    lease: Held | None, name: str, body: Body, *, is_erasure: bool = False, is_blind: bool = False
 ) -> Steps:
-    """Runs a transaction, which fails once another one has the lease. Returns what `body` returns, beside its
-    writes. `is_blind`: it reads no documents."""
+    """Runs a transaction, which fails once another one has the lease; without one, it conflicts with those of
+    whoever has it. Returns what `body` returns, beside its writes. `is_blind`: it reads no documents."""
 
     def begin(world: World) -> Begun | Exception:
         try:
-            ours = guard(lease, world.db)
+            ours = touched(world.db) if lease is None else guard(lease, world.db)
             writes, result = body(world.db)
             guarded = Frozen({**ours, **writes})
         except (Lost, Failed, Halt) as error:
@@ -85,7 +85,7 @@ def transaction(
     raise Failed("write conflicts")
 
 
-def commit(lease: Held, name: str, begun: Begun, *, is_erasure: bool) -> Effect:
+def commit(lease: Held | None, name: str, begun: Begun, *, is_erasure: bool) -> Effect:
     """Commits a transaction. The reply is False where it conflicts with another one's write."""
 
     def do(world: World) -> bool:
@@ -100,6 +100,23 @@ def guard(lease: Held, before: Frozen) -> Mapping[Any, Any]:
     if not has(before, lease):
         raise Lost
     return {("lease", 0): before["lease", 0]}
+
+
+def touched(before: Frozen) -> Mapping[Any, Any]:
+    """Returns the write to the lease by which a transaction of somebody without it conflicts with those of
+    whoever has it."""
+    lease = before["lease", 0]
+    return {("lease", 0): lease.but({"guards": lease.get("guards", 0) + 1})}
+
+
+def make_lease() -> Effect:
+    """Makes the record of the lease, where there is none."""
+
+    def do(world: World) -> None:
+        if ("lease", 0) not in world.db:
+            world.write({("lease", 0): Frozen({"holder": None, "fence": 0})})
+
+    return Effect("makes the record of the lease", do, is_blind=True)
 
 
 def has(db: Frozen, lease: Held) -> bool:

@@ -89,7 +89,7 @@ def end(run: Run, rule: RetentionRule, manifest: Manifest) -> Steps:
         receipt: Receipt = db["receipt", name]
         if not may_end(receipt) or rule.stage(receipt.tombstone) != "due":
             return {}, False
-        if covered := is_held(db, before):
+        if covered := holding(db, before):
             tombstone = Frozen({**(receipt.tombstone or {}), "held": covered})
             return {("receipt", name): receipt._replace(tombstone=tombstone)}, False
         writes: Writes = {("receipt", it): db["receipt", it]._replace(replaced_at=None) for it in theirs}
@@ -111,10 +111,9 @@ def taken_over(db: Frozen, manifests: Sequence[Manifest]) -> list[str]:
     return [it.commit for it in found if receipts[it.commit].state == "replaced"]
 
 
-def is_held(db: Frozen, manifests: Sequence[Manifest]) -> bool:
-    """Returns whether a hold covers any of these."""
-    frozen = {day for days in db.of("hold").values() for day in days}
-    return any(it.days & frozen for it in manifests)
+def holding(db: Frozen, manifests: Sequence[Manifest]) -> frozenset[int]:
+    """Returns the days of the holds that cover any of these."""
+    return frozenset(day for day, days in db.of("hold").items() if any(it.days & days for it in manifests))
 
 
 def not_ended(world: World) -> Iterator[str]:
@@ -128,5 +127,5 @@ def not_ended(world: World) -> Iterator[str]:
         if not (is_left or receipt.state == "closed") or rule.stage(receipt.tombstone) == "lifted":
             continue
         manifest: Manifest = world.store["link" if is_left else "manifest", name]
-        if is_past(rule, manifest) and not is_held(world.db, [manifest]):
+        if is_past(rule, manifest) and not holding(world.db, [manifest]):
             yield f"not ended: {'what was kept of ' if is_left else ''}{name}"

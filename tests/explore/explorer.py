@@ -12,8 +12,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from tests.explore import expiry, online_expiry
 from tests.explore.actors import KINDS, PROGRAMS, Actor, Kind, Stage, write, writes
-from tests.explore.expiry import not_ended
 from tests.explore.others import hold, holds
 from tests.explore.promises import broken_at_rest, broken_now
 from tests.explore.world import HOUR, Effect, Frozen, World, shown
@@ -56,8 +56,8 @@ class State:
     happened: Frozen = field(default_factory=Frozen)  # kind of event -> how often, where that is limited
 
     def __post_init__(self) -> None:
-        if self.scope.kind == "online" and not self.world.db:
-            self.world.write({("online", 0): True})
+        if self.kind.settings and not self.world.db:
+            self.world.write({(it, 0): True for it in self.kind.settings})
 
     @property
     def kind(self) -> Kind:
@@ -356,7 +356,7 @@ class State:
             yield "the last clean run changes something"
         yield from broken_at_rest(world)
         if kind.clean == "run":
-            yield from not_ended(world)
+            yield from (online_expiry if kind.settings else expiry).not_ended(world)
 
 
 def holder_of(slot: str, world: World) -> str:

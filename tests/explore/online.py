@@ -14,7 +14,7 @@ from tests.explore import runs
 from tests.explore.commits import Run, Writes
 from tests.explore.effects import Steps, checked, read, transaction
 from tests.explore.runs import check_not_frozen, may_move
-from tests.explore.world import DAYS, Doc, Frozen, hides
+from tests.explore.world import DAYS, Doc, Frozen, Halt, hides, last_day
 
 
 class Late(NamedTuple):
@@ -90,8 +90,10 @@ def merge(run: Run, late: list[Doc]) -> Steps:
         for i in outcome.changed:
             writes |= superseding(before, late[i])
         for i in merged(outcome):
-            there = before["into", late[i].id]
+            if (there := before.get(("into", late[i].id))) is None:
+                raise Halt(f"{late[i].id} has gone from the archive")
             writes["into", late[i].id] = (*(it for it in there if it != late[i]), late[i])
+            writes |= noting(before, run, writes["into", late[i].id])
             if i in outcome.gone or hides(late[i], there):
                 writes["merged", late[i].id] = late[i].day
         writes |= {("merging", it.id): None for it in late}
@@ -171,12 +173,22 @@ def copy(run: Run, new: list[Doc], due: list[Doc]) -> Steps:
             waiting: Late | None = before.get(("merging", it.id))
             writes |= superseding(before, *lacking, *([] if waiting is None else [waiting.doc]))
             writes |= {("into", it.id): (it,), ("copied", it.id): run.now, ("merging", it.id): None}
+            writes |= noting(before, run, [it])
         writes |= {("copied", it.id): run.now for it in due}
         return writes, None
 
     yield from transaction(run.lease, "write copies", body)
     if not run.waits(run.now):
         yield from delete_originals(run, [*new, *due])
+
+
+def noting(before: Frozen, run: Run, docs: Iterable[Doc]) -> Writes:
+    """Returns the write that notes, where the archive has an end, that something was archived of the day on
+    which a bucket ends."""
+    if ("ends", 0) not in before:
+        return {}
+    day = last_day(docs)
+    return {("archived", day): max(run.now, before.get(("archived", day), run.now))}
 
 
 def copy_late(run: Run, late: list[Doc]) -> Steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +11,18 @@ from bucketwise.archivers.compact import CommitInfo, Size, groups
 from bucketwise.archivers.expiring.rule import lifted
 from tests.explore import commits, runs
 from tests.explore.commits import CURRENT, Run, Writes
-from tests.explore.effects import Steps, checked, delete, instant, listing, put, read, required, transaction
+from tests.explore.effects import (
+    Steps,
+    checked,
+    delete,
+    instant,
+    listing,
+    put,
+    read,
+    required,
+    touched,
+    transaction,
+)
 from tests.explore.recovery import recover
 from tests.explore.world import IDS, Doc, Effect, Frozen, Manifest, Pin, Receipt, World, counting
 
@@ -147,36 +159,61 @@ def erase(run: Run) -> Steps:
     yield Effect("ends the erasure", lambda world: world.end_erasure())
 
 
-# Holds, and undelete: a transaction each, which conflicts with those of whoever has the lease
+# Undelete and holds: transactions that conflict with those of whoever has the lease
+
+
+def undelete(now: int) -> Steps:
+    """The verb `undelete`: lifts all tombstones, one a transaction."""
+    while under := under_tombstones((yield read("receipt", "tombstone"))):
+        yield from transaction(None, "lift tombstones", partial(lifting, under[0], now))
+
+
+def under_tombstones(db: Frozen) -> list[Any]:
+    """Returns what is under a tombstone: the keys of receipts of commits, and of days."""
+    states = (*CURRENT, "emptied")
+    commits = [("receipt", it) for it, receipt in db.of("receipt").items() if receipt.state in states]
+    days = [("tombstone", it) for it in db.of("tombstone")]
+    return [it for it in (*commits, *days) if "due" in (tombstone_of(db, it) or ())]
+
+
+def tombstone_of(db: Frozen, key: Any) -> Frozen | None:
+    """Returns the tombstone on a commit or a day."""
+    found: Any = db.get(key)
+    return found.tombstone if isinstance(found, Receipt) else found
+
+
+def under(found: Any, tombstone: Frozen) -> Any:
+    """Returns the record of a commit or a day with another tombstone."""
+    return found._replace(tombstone=tombstone) if isinstance(found, Receipt) else tombstone
+
+
+def lifting(key: Any, now: int, before: Frozen) -> tuple[Writes, None]:
+    """Returns the writes that lift a tombstone, unless what was under it is gone by then."""
+    if "due" not in (tombstone_of(before, key) or ()):
+        return {}, None
+    return {key: under(before[key], Frozen({**lifted(instant(now)), "receipt": 1}))}, None
 
 
 def holds(world: World) -> Iterator[tuple[Any, ...]]:
     """Yields which holds may be placed or released."""
     for day in (0, 1):
         yield ("release" if ("hold", day) in world.db else "place"), day
-    if any(it.tombstone is not None for it in world.db.of("receipt").values()):
-        yield "lift", 0
 
 
 def hold(world: World, verb: str, day: int) -> str:
-    """Places or releases a hold on a day, which freezes it; or lifts all tombstones."""
+    """Places or releases a hold on a day, which freezes it."""
     changes: dict[Any, Any] = {("hold", day): frozenset({day}) if verb == "place" else None}
-    if verb == "lift":
-        changes = lifting(world)
     if ("lease", 0) in world.db:
-        lease = world.db["lease", 0]
-        changes["lease", 0] = lease.but({"guards": lease.get("guards", 0) + 1})
+        changes |= touched(world.db)
     if verb == "release":
-        under = {key: it for key, it in world.db.of("receipt").items() if it.tombstone is not None}
-        free = {key: it._replace(tombstone=it.tombstone.but({"held": None})) for key, it in under.items()}
-        changes |= {("receipt", key): it for key, it in free.items()}
+        for key in world.db:
+            tombstone = tombstone_of(world.db, key) if key[0] in ("receipt", "tombstone") else None
+            if tombstone is not None and is_held_by(tombstone, day):
+                changes[key] = under(world.db[key], tombstone.but({"held": None}))
     world.write(changes)
-    return "somebody: undelete" if verb == "lift" else f"somebody: {verb} a hold on day {day}"
+    return f"somebody: {verb} a hold on day {day}"
 
 
-def lifting(world: World) -> dict[Any, Any]:
-    """Returns the writes of `undelete`, for all tombstones."""
-    record = Frozen({**lifted(instant(world.now)), "receipt": 1})
-    found = world.db.of("receipt").items()
-    under = {key: it for key, it in found if it.tombstone is not None and it.state in CURRENT}
-    return {("receipt", key): it._replace(tombstone=record) for key, it in under.items()}
+def is_held_by(tombstone: Frozen, day: int) -> bool:
+    """Returns whether a tombstone tells that the hold on a day keeps what lies under it."""
+    return day in tombstone.get("held", ())

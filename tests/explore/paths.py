@@ -48,9 +48,14 @@ EFFECTS = {
     "commits: replace": "exchange",
     "commits: place tombstones": "tombstones",
     "commits: note what has ended": "noted end",
+    "commits: end buckets": "end buckets",
+    "commits: settle day": "end day",
     "commits: end ": "end",
+    "commits: lift": "lift",
     "commits: restore": "restore",
     "commits: release": "unpin",
+    "commits: erase archived": "erase archived",
+    "commits: erase versions": "erase versions",
     "commits: erase": "erase",
 }
 #: Reads that have to be: of what was put, and of what is relied on.
@@ -206,6 +211,9 @@ _MERGED = (
     *(("write", "insert", 2, 0), ("start", "A", "archive", 0), ("step", "A", 1000)),
     *(("start", "A", "compact", 0), ("step", "A", 1000)),
 )
+#: Both are archived, and under tombstones: not due yet; and due.
+_BURIED = (*_FULL, *(("tick", 24),) * 2, ("start", "A", "run", 0), ("step", "A", 1000))
+_DUE = (*_BURIED, ("tick", 1))
 #: Both are archived online, and a reading of each has another value by now; and then copies of these wait.
 _RETAKEN = (
     *_FULL,
@@ -218,14 +226,14 @@ _LENGTHS = (0, 4, 1000)
 
 @cache
 def explored() -> Paths:
-    """Returns the paths of all programs of an offline archive, and of the archive run of an online one."""
+    """Returns the paths of all programs."""
     found = learned(FOLDER, "paths", sources(), _explored)
     assert isinstance(found, Paths)
     return found
 
 
 def _explored() -> Paths:
-    paths = Paths()
+    paths, there = Paths(), tuple[Event, ...]()
     for others in ((), ("compact",), ("restore", "unpin"), ("erase",)):
         paths.explore(Scope(("archive", *others), (0,), _LENGTHS), range(150))
     paths.explore(Scope(("archive", "run", "restore", "erase"), (0,), _LENGTHS, kind="ending"), range(300))
@@ -245,4 +253,13 @@ def _explored() -> Paths:
     paths.explore_crashes(_RETAKEN, "archive", 0, "online")
     for late in (_RETAKEN, _RETAKEN_AND_COPIED):
         paths.explore_crashes(late, "archive", HOUR, "online")
+    for kind in ("ending", "ending online"):
+        paths.explore_crashes(_BURIED[:-2], "run", 0, kind)
+        paths.explore_crashes(_DUE, "run", 0, kind)
+        paths.explore_crashes(_BURIED, "undelete", 0, kind)
+    verbs = ("archive", "run", "undelete", "erase")
+    paths.explore(Scope(verbs, (0,), _LENGTHS, kind="ending online"), range(200))
+    for there in (_FULL[:2], _FULL, _CHANGED):
+        paths.explore_crashes(there, "erase", HOUR, "ending online")
+    paths.explore_crashes(_RETAKEN_AND_COPIED, "erase", HOUR, "ending online")
     return paths

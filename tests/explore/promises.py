@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 
 from bucketwise.archivers import decisions
-from tests.explore.world import DAY, Doc, World, counting, end_of, in_archive, place_of, shown
+from tests.explore.world import Doc, World, counting, has_ended, in_archive, place_of, shown
 
 
 def broken_now(world: World) -> Iterator[str]:
@@ -94,6 +94,9 @@ def broken_at_rest(world: World) -> Iterator[str]:
         for doc in docs if kind in ("file", "kept") else ():
             if (doc.id, doc.born) in world.erased:
                 yield f"not erased: {shown(doc)}, in the {kind} of {name}"
+    for doc in in_archive(world.db):
+        if (doc.id, doc.born) in world.erased:
+            yield f"not erased: {shown(doc)}, in the archive or beside it"
     held = {it.id for it in world.docs.values() if it.day in frozen}
     copies = world.archived | in_archive(world.db)
     later = {it.day for it in copies if it.id in held}  # told once the hold is released
@@ -102,6 +105,5 @@ def broken_at_rest(world: World) -> Iterator[str]:
     told = frozenset(number for it in erasing for number in it.readings)  # until its erasure is called again
     for day, summary in world.db.of("summary").items():
         there = _latest_on(day, found)
-        has_ended = end_of(day) <= world.db.get(("ended", 0), -DAY)
-        if there - told != summary.readings - told and day not in later and not has_ended:
+        if there - told != summary.readings - told and day not in later and not has_ended(day, world.db):
             yield f"day {day} has readings {sorted(there)}, and its summary {sorted(summary.readings)}"

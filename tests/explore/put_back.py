@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from bucketwise.archivers import decisions
-from tests.explore import actors, binding, commits, effects, expiry, online, recovery, runs
+from tests.explore import actors, binding, commits, effects, expiry, online, online_expiry, recovery, runs
 from tests.explore.effects import Steps
 from tests.explore.explorer import Failure, repeat
 from tests.explore.schedules import random_schedule
 from tests.explore.world import HOUR, Effect, Manifest, World
 
-compared, exchange, acquire = decisions.compared, commits.exchange, effects.acquire
-is_emptied = commits.is_emptied
+compared, ending = decisions.compared, decisions.ending
+exchange, acquire = commits.exchange, effects.acquire
+is_emptied, settling = commits.is_emptied, online_expiry.settling
 
 
 class Wrong(NamedTuple):
@@ -125,6 +126,11 @@ def directly_in_place(_receipts: Any, successor: str | None) -> Steps:
     return successor
 
 
+def kept_as_it_was(db: Any, day: int, held: frozenset[int]) -> Any:
+    """Notes which holds keep the rest of a day, as they stood when the others of it went."""
+    return online_expiry.noting_held(db, day, held) if held else settling(db, day, held)
+
+
 def _whole(*verbs: str, slot: str = "A") -> Iterator[tuple[Any, ...]]:
     """Yields the events of programs that do all that they do."""
     for verb in verbs:
@@ -195,6 +201,18 @@ _KEPT_AND_CLEARED = (
     ("step", "A", 10),
     ("step", "B", 7),
 )
+_RELEASED = (
+    ("write", "insert", 1, 0),
+    *_whole("run"),
+    ("tick", 24),
+    *_whole("run"),
+    ("tick", 1),
+    ("hold", "place", 0),
+    ("start", "A", "run", 0),
+    ("step", "A", 14),
+    ("hold", "release", 0),
+    ("step", "A", 1000),
+)
 _NEAR_ONLY = (runs, "is_looked_at", not_in_a_grace)
 FAULTS = {
     "deletes-by-id": _fault(
@@ -205,7 +223,7 @@ FAULTS = {
     "no-guard": _fault(
         "transactions of a run that had lost its lease went through",
         (effects, "guard", lambda _lease, _before: {}),
-        seed=796,
+        seed=2874,
     ),
     "moved-counts-twice": _fault(
         "a bucket that moved in its grace counted twice once its newer copy's original had gone",
@@ -278,13 +296,34 @@ FAULTS = {
     ),
     "ended-while-held": _fault(
         "a hold that was placed after a tombstone did not keep what lies under it",
-        (expiry, "is_held", lambda _db, _manifests: False),
+        (expiry, "holding", lambda _db, _manifests: frozenset()),
         seed=100,
+    ),
+    "ended-online-while-held": _fault(
+        "online, a hold that was placed after a tombstone did not keep what lies under it",
+        (online_expiry, "holding", lambda _db, _name: frozenset()),
+        seed=197,
+    ),
+    "ended-online-while-live": _fault(
+        "online, what had been copied, and not deleted yet, ended in the archive",
+        (decisions, "ending", lambda names, held, _waiting: ending(names, held, ())),
+        seed=887,
+    ),
+    "ended-unnoted": _fault(
+        "online, nothing told that summaries of what had ended can't be made again",
+        (online_expiry, "noting_end", lambda _day: {}),
+        seed=7,
+    ),
+    "held-by-none": _fault(
+        "online, what a hold had kept stayed for good, where that was released before the day was settled",
+        (online_expiry, "settling", kept_as_it_was),
+        events=_RELEASED,
+        kind="ending online",
     ),
     "ended-while-live": _fault(
         "what had been restored ended in the archive",
         (expiry, "may_end", lambda receipt: receipt.state in commits.CURRENT),
-        seed=17,
+        seed=964,
     ),
     "not-read-back": _fault(
         "the store was believed that it had what was put there",

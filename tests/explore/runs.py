@@ -18,7 +18,6 @@ from tests.explore.effects import (
     transaction,
 )
 from tests.explore.world import (
-    DAY,
     DAYS,
     Doc,
     Effect,
@@ -30,7 +29,7 @@ from tests.explore.world import (
     Summary,
     World,
     counting,
-    end_of,
+    has_ended,
     readings_on,
 )
 
@@ -50,7 +49,7 @@ def roll_up(run: Run, days: Collection[int], *, force: bool = False) -> Steps:
         }
         left = world.db.of("left")
         due = set(days) if force else {*changed, *left}
-        ended = {day for day in due if end_of(day) <= world.db.get(("ended", 0), -DAY)}
+        ended = {day for day in due if has_ended(day, world.db)}
         found = counting(world.db, world.store) if due else []
         made = {
             day: summaries[day]._replace(seen=world.dirty.get(day, 0))

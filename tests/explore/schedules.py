@@ -11,7 +11,8 @@ from tests.explore.world import HOUR
 
 GRACES = (0, HOUR)
 
-
+#: By the last digit of a seed, kinds that are not chosen otherwise.
+_TENTHS = {5: "shared", 7: "ending online"}
 _RARE = ("start", "kill", "late", "lose", "stale", "arrive", "tick")
 
 
@@ -23,11 +24,11 @@ class Course(NamedTuple):
     weights: dict[str, float]  # kind of event -> how often it is chosen
 
     @classmethod
-    def by(cls, chooser: random.Random, *, is_shared: bool) -> Course:
-        """Returns a random one. `is_shared`: of two databases that have one archive."""
+    def by(cls, chooser: random.Random, of: str | None = None) -> Course:
+        """Returns a random one. `of`: the kind of the archive, where it is given."""
         share = chooser.choice((0, 0, 0.3))  # mostly, runs alone have enough to do
         kind = chooser.choice(("offline", "offline", "offline", "ending", "online"))
-        kind = "shared" if is_shared else kind
+        kind = kind if of is None else of
         verbs = [it for it in KINDS[kind].programs if it not in PROGRAMS or chooser.random() < share]
         skews, is_faulty = chooser.choice(((0,), (0, HOUR), (-HOUR, HOUR))), chooser.random() < 0.3
         verbs = [*verbs, KINDS[kind].clean]
@@ -39,9 +40,10 @@ class Course(NamedTuple):
 
 def random_schedule(seed: int, depth: int, keys: set[int] | None = None) -> Failure | None:
     """Returns what fails in a random schedule of this many events, and in the clean runs that follow. Adds
-    the states to `keys`. In each tenth schedule the database may be cloned."""
+    the states to `keys`. In each tenth schedule the database may be cloned, and in each tenth an online
+    archive has an end."""
     chooser = random.Random(seed)
-    course = Course.by(chooser, is_shared=seed % 10 == 5)
+    course = Course.by(chooser, _TENTHS.get(seed % 10))
     state = State(course.grace, course.scope)
     events, story = list[Event](), list[str]()
     for _ in range(depth):

@@ -21,6 +21,9 @@ AMENDED = [
     *("mongo commit exchange", "file look at data", "file put superseded", "file read superseded"),
     *("file remove manifests", "file remove data", "mongo update bucketwise_receipts dropped"),
 ]
+#: A day of an online archive.
+ENDED = ["mongo commit noted end", "mongo commit end of buckets", "mongo commit end of a day"]
+ERASED = ["mongo commit erasure from the archive"]
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,39 @@ def test_what_is_done_in_pieces_may_be_what_comes_next_as_well() -> None:
 def test_a_run_whose_store_nobody_watches_is_told(before: list[str], step: str) -> None:
     fault = explored().fault("run", list(words(iter([*before, step])))) or ""
     assert "run: after [" in fault
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("verb", "trace", "step"),
+    [
+        ("run_online", [ENDED[0], ENDED[2]], "end day"),  # nothing has gone
+        ("run_online", ["mongo commit tombstones", *ENDED], "noted end"),
+        ("run_online", [*ENDED, "mongo commit copy"], "copy"),
+        ("archive_online", ENDED[1:], "end buckets"),
+        ("undelete", ["mongo commit lifted tombstones", ENDED[1]], "end buckets"),
+        ("erase_online", ["mongo commit erasure of versions", *ERASED], "delete', 'erase archived"),
+        (
+            "erase_online",
+            ["mongo find it_hourly", "mongo commit erased summaries", *ERASED],
+            "delete', 'erase archived",
+        ),
+    ],
+)
+def test_what_ends_or_is_erased_too_early_is_told(verb: str, trace: list[str], step: str) -> None:
+    fault = explored().fault(verb, list(words(iter(trace)))) or ""
+    assert f"'{step}'" in fault.partition("it did")[2].partition(";")[0]
+
+
+@pytest.mark.proof
+def test_what_ends_and_what_is_erased_is_followed() -> None:
+    erased = ["mongo commit delete", "mongo commit unpin", *ERASED, "mongo commit erasure of versions"]
+    for verb, trace in (
+        ("run_online", [*ENDED, *ENDED[1:], "mongo commit tombstones"]),
+        ("undelete", ["mongo commit lifted tombstones"] * 2),
+        ("erase_online", [*erased, "mongo find it_hourly", "mongo commit erased summaries"]),
+    ):
+        assert explored().fault(verb, list(words(iter(trace)))) is None
 
 
 @pytest.mark.parametrize("label", ["mongo drop it", "file truncate data", "mongo commit ?"])

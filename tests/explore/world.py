@@ -238,7 +238,13 @@ class World:
             return False
         for (kind, name), value in changes.items():
             if kind == "receipt" and value.ended and not self.db[kind, name].ended:
-                self._end(name)
+                docs, kept = self.store.get(("file", name), ()), [*self._kept_with(name)]
+                self._check_over((*docs, *kept))
+                self._end(docs, kept)
+            elif kind == "into" and value is None and _is_counted_as_ended(self.db, changes):
+                docs = self.db[kind, name]
+                self._check_over(docs)  # versions that no longer count go with their bucket
+                self._end(docs, self.db.get(("version", name), ()))
         removed = [self.db[key] for key, value in changes.items() if key[0] == "doc" and value is None]
         self.db = self.db.but(changes)
         for doc in removed:  # the change stream leaves these out
@@ -324,14 +330,17 @@ class World:
         self.owner_before, self.took_over = self.name, False
         self._forget_what_is_live()
 
-    def _end(self, name: str) -> None:
-        """Holds the end of a commit against what may end. Clocks may be an hour ahead."""
-        docs: tuple[Doc, ...] = self.store.get(("file", name), ())
-        self.gone -= frozenset(docs)
-        self.expired |= {*docs, *self._kept_with(name)}
-        for doc in (*docs, *self._kept_with(name)):
+    def _check_over(self, docs: Iterable[Doc]) -> None:
+        """Holds an end against the time of buckets. Clocks may be an hour ahead."""
+        for doc in docs:
             if end_of(doc.day) > self.now + HOUR - 2 * DAY:
                 self.broken.append(f"ended before its time: {shown(doc)}")
+
+    def _end(self, docs: Iterable[Doc], kept: Iterable[Doc]) -> None:
+        """Holds the end of buckets, and of what was kept beside them, against what may end."""
+        self.gone -= frozenset(docs)
+        self.expired |= {*docs, *kept}
+        for doc in (*docs, *kept):
             if any(doc.day in days for days in self.db.of("hold").values()):
                 self.broken.append(f"ended though it is held: {shown(doc)}")
         live = self.docs
@@ -356,7 +365,7 @@ class World:
             self.broken.append(f"deleted though it is held: {shown(doc)}")
         if doc not in self.db.get(("into", doc.id), ()) and not any(doc in it for _, it in self.registered()):
             self.broken.append(f"deleted without a copy: {shown(doc)}")
-        if not doc.readings <= self.rolled and end_of(doc.day) > self.db.get(("ended", 0), -DAY):
+        if not doc.readings <= self.rolled and not has_ended(doc.day, self.db):
             self.broken.append(f"deleted before its windows were rolled up: {shown(doc)}")
 
     def registered(self) -> Iterator[tuple[str, tuple[Doc, ...]]]:
@@ -376,6 +385,22 @@ def in_archive(db: Frozen) -> frozenset[Doc]:
     """Returns all buckets that an online archive has, and those that are kept beside it."""
     beside = (it for kind in ("into", "version") for docs in db.of(kind).values() for it in docs)
     return frozenset([*(it.doc for it in db.of("merging").values()), *beside])
+
+
+def has_ended(day: int, db: Frozen) -> bool:
+    """Returns whether archived readings of a day may have gone for good: this is noted before they go."""
+    return ("ended", 0) in db and end_of(day) <= db["ended", 0]
+
+
+def _is_counted_as_ended(db: Frozen, changes: Mapping[Any, Any]) -> bool:
+    """Returns whether a tombstone counts what goes in this transaction."""
+    under = [(key, it) for key, it in changes.items() if key[0] == "tombstone" and it is not None]
+    return any(it.get("expired", 0) != db[key].get("expired", 0) for key, it in under)
+
+
+def last_day(docs: Iterable[Doc]) -> int:
+    """Returns the day on which a bucket ends. `docs`: the versions that are merged in it."""
+    return max(it.day for it in docs)
 
 
 def place_of(reading: int) -> int:

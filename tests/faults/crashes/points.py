@@ -69,6 +69,7 @@ _PURPOSES = {
     "update bucketwise_receipts held": "held commits",
     "delete bucketwise_pins ": "unpin",
     "update bucketwise_receipts lake": "note of the table",
+    "delete it_archive_versions ": "erasure of versions",
     "find bucketwise_holds ": "question for holds",
     "delete bucketwise_receipts ": "erasure ended",
     "insert bucketwise_receipts ": "erasure begun",

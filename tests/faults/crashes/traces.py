@@ -40,7 +40,8 @@ _STEPS = {
     r"mongo commit receipt": "receipt, delete",  # of a delete, where all has changed meanwhile
     r"mongo commit exchange": "exchange",
     r"mongo commit delete": "delete, erase, merge",
-    r"mongo commit erasure from the archive": "delete",  # copies of what has changed
+    r"mongo commit erasure from the archive": "delete, erase archived",  # copies of what has changed
+    r"mongo commit erasure of versions": "erase versions",
     r"mongo commit copy": "copy",
     r"mongo commit copy of versions": "copy late",
     r"mongo commit merged windows followed": "followed",
@@ -49,6 +50,9 @@ _STEPS = {
     r"mongo commit tombstones": "tombstones",
     r"mongo commit noted end": "noted end",
     r"mongo commit end of a commit": "end",
+    r"mongo commit end of buckets": "end buckets",
+    r"mongo commit end of a day": "end day",
+    r"mongo commit lifted tombstones": "lift",
 }
 #: What is beside the protocol: work in memory, what is read of MongoDB, listings, parts of what counts as one
 #: step, and books of our own that decide nothing here.
@@ -84,28 +88,33 @@ def words(labels: Iterator[str]) -> Iterator[frozenset[str]]:
 
 
 #: The verbs that the model has, and what policies have that it has not.
-_VERBS = ("archive", "run", "compact", "restore", "unpin", "erase")
-_VERBS_ONLINE = {"archive", "run"}
+_VERBS = {"archive", "run", "compact", "restore", "unpin", "erase", "undelete"}
+_VERBS_ONLINE = {"archive", "run", "erase", "undelete"}
 _WITHOUT = (COPY, KEY, LAKE, MOVES, GLACIER)
 
 
 def is_modelled(text: str, *verbs: str) -> bool:
-    """Returns whether the model has runs of a policy with this text, of whatever verbs there are. Online, it
-    has neither an end nor an erasure."""
+    """Returns whether the model has runs of a policy with this text, of whatever verbs there are."""
     if any(it in text for it in _WITHOUT):
         return False
-    if is_online(text):
-        return _VERBS_ONLINE.issuperset(verbs) and ENDING not in text
-    return verbs[0] in _VERBS
+    return (_VERBS_ONLINE if is_online(text) else _VERBS).issuperset(verbs)
 
 
 def is_online(text: str) -> bool:
     return 'to = "online"' in text
 
 
+def program_of(text: str, verb: str) -> str:
+    """Returns the program of the model that does what a verb does. `text`: of its policy."""
+    if not is_online(text) or verb == "undelete":
+        return verb
+    ends = verb == "run" and ENDING in text
+    return "erase_online" if verb == "erase" else "run_online" if ends else "archive_online"
+
+
 def follow(text: str, verb: str, log: Path) -> int:
     """Follows a run in the model, as far as it came. Returns how many steps it had. `text`: of its policy."""
-    program = "archive_online" if is_online(text) else verb
+    program = program_of(text, verb)
     done, steps = in_order([it for it in read_log(log) if it.mark == "<"]), 0
     for orders in (done.orders, *((it,) for it in done.unused)):
         traces = [list(words(it.label for it in order)) for order in orders]
