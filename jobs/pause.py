@@ -79,19 +79,13 @@ def pause_step(reason: str, by: str) -> Step:
     """Returns the step that pauses a policy. One that is paused already stays so, for its own reason."""
     from pymongo.errors import DuplicateKeyError
 
-    from bucketwise.jobs.core.lease import leases, pauses
+    from bucketwise.jobs.core.lease import leases, pauses, pausing
 
     def do(turn: Turn) -> StepResult:
-        pause = {"reason": {"$literal": reason}, "since": turn.context.now, "by": {"$literal": by}}
-        kept = {
-            "holder": {"$ifNull": ["$holder", None]},
-            "fence": {"$ifNull": ["$fence", 0]},
-            "paused": {"$ifNull": ["$paused", pause]},
-        }
+        update = pausing({"reason": reason, "since": turn.context.now, "by": by})
 
         def put() -> Document | None:
-            mine = {"_id": turn.policy.identity}
-            return leases(turn).find_one_and_update(mine, [{"$set": kept}], upsert=True)
+            return leases(turn).find_one_and_update({"_id": turn.policy.identity}, update, upsert=True)
 
         try:
             before = put()

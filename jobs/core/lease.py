@@ -206,6 +206,16 @@ def acquisition(
     return [{"$set": {"free": {"$and": may_take}}}, {"$set": kept}, {"$unset": "free"}]
 
 
+def pausing(pause: Document) -> list[Document]:
+    """Returns the update, as a pipeline, that pauses a policy, unless it is paused already."""
+    kept = {
+        "holder": {"$ifNull": ["$holder", None]},
+        "fence": {"$ifNull": ["$fence", 0]},
+        "paused": {"$ifNull": ["$paused", {"$literal": pause}]},
+    }
+    return [{"$set": kept}]
+
+
 def _expiry_time(ttl: timedelta) -> Document:
     return {"$add": ["$$NOW", round(ttl.total_seconds() * 1000)]}
 

@@ -8,25 +8,27 @@ from typing import Any, NamedTuple, cast
 
 from tests.explore.binding import adopting, bound
 from tests.explore.commits import Run
-from tests.explore.effects import Held, Maker, Steps, acquire, make_lease, release
+from tests.explore.effects import Held, Maker, Steps, acquire, release
 from tests.explore.expiry import expire
+from tests.explore.leaseless import hold, pause, resume, undelete
 from tests.explore.memory import remembered
 from tests.explore.online import archive_online
 from tests.explore.online_erasure import erase_online
 from tests.explore.online_expiry import run_online
-from tests.explore.others import compact, erase, merge_all, restore, undelete, unpin
+from tests.explore.others import compact, erase, merge_all, restore, unpin
 from tests.explore.recovery import recover
+from tests.explore.rollups import backfill, rollup
 from tests.explore.runs import roll_up, settle, sweep
-from tests.explore.world import DAYS, IDS, PLACES, Doc, Effect, Failed, Halt, Lost, World, place_of
+from tests.explore.world import DAYS, IDS, PLACES, Doc, Effect, Failed, Halt, Lost, Paused, World, place_of
 
 
-def under_lease(work: Callable[[Run], Steps]) -> Maker:
-    """Returns a program that works while it holds the lease."""
+def under_lease(work: Callable[[Run], Steps], *, is_pausable: bool = False) -> Maker:
+    """Returns a program that works while it holds the lease. `is_pausable`: and until it is paused."""
 
     def program(holder: str, now: int, grace: int) -> Steps:
-        lease: Held | None = yield acquire(holder)
+        lease: Held | None = yield acquire(holder, is_pausable=is_pausable)
         if lease is None:
-            return "11: another run holds the lease"
+            return "11: another run holds the lease, or it is paused"
         run = Run(lease, now, grace)
         yield from work(run)
         yield release(lease, is_clean=run.is_clean)
@@ -39,7 +41,6 @@ def without_lease(work: Callable[[int], Steps]) -> Maker:
     """Returns a program that needs no lease, and works while others have it."""
 
     def program(_holder: str, now: int, _grace: int) -> Steps:
-        yield make_lease()
         yield from work(now)
         return "0"
 
@@ -62,11 +63,15 @@ def run(run: Run) -> Steps:
 
 
 PROGRAMS: dict[str, Maker] = {
-    it.__name__: under_lease(it) for it in (archive, compact, restore, unpin, erase)
+    it.__name__: under_lease(it, is_pausable=it in (archive, compact))
+    for it in (archive, compact, restore, unpin, erase)
 }
 
 #: What else there is where an archive has an end.
-ENDING: dict[str, Maker] = {"undelete": without_lease(undelete)}
+ENDING: dict[str, Maker] = {it.__name__: without_lease(it) for it in (undelete, hold, pause, resume)}
+ROLLING: dict[str, Maker] = {it.__name__: under_lease(it, is_pausable=True) for it in (rollup, backfill)}
+#: What is chosen now and then.
+RARE = frozenset({*PROGRAMS, *ENDING, *ROLLING})
 
 
 class Kind(NamedTuple):
@@ -82,7 +87,9 @@ class Kind(NamedTuple):
 
 KINDS = {
     "offline": Kind(PROGRAMS, "archive"),
-    "ending": Kind({**PROGRAMS, **ENDING, "run": under_lease(run)}, "run", 5, (1, 24)),
+    "ending": Kind(
+        {**PROGRAMS, **ENDING, **ROLLING, "run": under_lease(run, is_pausable=True)}, "run", 5, (1, 24)
+    ),
     "shared": Kind(
         {**{it.__name__: bound(it) for it in (archive, compact, restore)}, "adopt": adopting}, "archive"
     ),
@@ -90,8 +97,8 @@ KINDS = {
     "ending online": Kind(
         {
             **ENDING,
-            "archive": under_lease(archive_online),
-            "run": under_lease(run_online),
+            "archive": under_lease(archive_online, is_pausable=True),
+            "run": under_lease(run_online, is_pausable=True),
             "erase": under_lease(erase_online),
         },
         "run",
@@ -119,6 +126,8 @@ class Stage:
             self.end = str(done.value)
         except Lost:
             self.end = "11: it has lost its lease"
+        except Paused:
+            self.end = "it is paused"
         except Failed as error:
             self.end = f"1: {error}"
         except Halt as error:

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from bucketwise.jobs.core.lease import acquisition
-from tests.explore.world import HOUR, Effect, Failed, Frozen, Halt, Lost, World
+from tests.explore.world import HOUR, Effect, Failed, Frozen, Halt, Lost, Paused, World
 
 TTL = HOUR // 60
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,6 +20,7 @@ class Held(NamedTuple):
     holder: str
     fence: int
     is_clean: bool
+    is_pausable: bool = False
 
 
 Steps = Generator[Effect, Any, Any]
@@ -128,37 +129,44 @@ def has(db: Frozen, lease: Held) -> bool:
 # The lease
 
 
-def acquire(holder: str) -> Effect:
-    """Acquires the lease, by the very pipeline that runs send to MongoDB. The reply is `Held`, or None."""
+def acquire(holder: str, *, is_pausable: bool = False) -> Effect:
+    """Acquires the lease, by the very pipeline that runs send to MongoDB. The reply is `Held`, or None.
+    `is_pausable`: not while the policy is paused."""
 
     def do(world: World) -> Held | None:
-        found = _acquired(holder, world.db.get(("lease", 0), Frozen()), world.now)
+        before = world.db.get(("lease", 0), Frozen())
+        found = acquired(holder, before, world.now, is_pausable)
         world.write({("lease", 0): found})
         if found["holder"] != holder:
             return None
+        if is_pausable and before.get("paused"):
+            world.broken.append("begins though it is paused")
         is_clean = found["was_clean"] and found["taken_over_at"] is None
-        return Held(holder, found["fence"], is_clean)
+        return Held(holder, found["fence"], is_clean, is_pausable)
 
     return Effect("acquires the lease", do)
 
 
 @lru_cache(10_000)
-def _acquired(holder: str, lease: Frozen, now: int) -> Frozen:
-    return pipeline(_acquisition(holder), lease, now)
+def acquired(holder: str, lease: Frozen, now: int, is_pausable: bool) -> Frozen:
+    """Returns the lease as it is once `holder` has asked for it."""
+    return pipeline(_acquisition(holder, is_pausable), lease, now)
 
 
 @cache
-def _acquisition(holder: str) -> list[dict[str, Any]]:
-    return acquisition(holder, {"name": holder}, timedelta(milliseconds=TTL), pausable=False)
+def _acquisition(holder: str, is_pausable: bool) -> list[dict[str, Any]]:
+    return acquisition(holder, {"name": holder}, timedelta(milliseconds=TTL), pausable=is_pausable)
 
 
 def check(lease: Held) -> Effect:
     """Goes on only if the lease is ours, or nobody has taken it since it has expired. Actors raise Lost where
-    the reply is False."""
+    the reply is False, and Paused where it is None."""
 
-    def do(world: World) -> bool:
+    def do(world: World) -> bool | None:
         if not has(world.db, lease):
             return False
+        if lease.is_pausable and world.db["lease", 0].get("paused"):
+            return None
         world.write({("lease", 0): world.db["lease", 0].but({"expires_at": world.now + TTL})})
         return True
 
@@ -166,8 +174,10 @@ def check(lease: Held) -> Effect:
 
 
 def checked(lease: Held) -> Steps:
-    """Raises Lost where another one has the lease."""
-    if not (yield check(lease)):
+    """Raises Lost where another one has the lease, and Paused where the policy is paused by now."""
+    if (is_ours := (yield check(lease))) is None:
+        raise Paused
+    if not is_ours:
         raise Lost
 
 
@@ -249,7 +259,7 @@ def delete(kind: str, *names: Any) -> Effect:
     return Effect(f"deletes the {kind} of {', '.join(map(str, names))}", lambda world: world.remove(keys))
 
 
-def put_sound(kind: str, name: str, value: Any) -> Steps:
+def put_sound(kind: str, name: Any, value: Any) -> Steps:
     """Writes an object, and reads it back. Raises Halt where it is not what was written."""
     yield put(kind, name, value)
     if (yield get(kind, name)) != value:

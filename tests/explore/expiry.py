@@ -8,8 +8,8 @@ from datetime import timedelta
 from bucketwise.archivers.expiring.rule import RetentionRule
 from bucketwise.buckets.fields.times import as_ms
 from tests.explore.commits import DROPPED, Run, Writes, drop_replaced, kept_of, with_replaced
-from tests.explore.effects import EPOCH, Steps, checked, instant, read, required, transaction
-from tests.explore.world import DAY, HOUR, Effect, Frozen, Manifest, Receipt, World, end_of
+from tests.explore.effects import EPOCH, Steps, checked, instant, listing, read, required, transaction
+from tests.explore.world import DAY, HOUR, Effect, Frozen, Halt, Manifest, Receipt, World, end_of
 
 #: How long readings stay, what is archived at least, and what has a tombstone.
 KEEP, STAY, GRACE = 2 * DAY, HOUR, HOUR
@@ -52,6 +52,8 @@ def expire(run: Run) -> Steps:
                 (over if is_over else new).append(name)
             elif stage == "due" and not receipt.tombstone.get("held"):
                 due.append(manifest)
+    if new or due:
+        yield from check_holds()
     if new:
         yield from transaction(run.lease, "place tombstones", lambda db: (_placed(db, new, rule), None))
     for name in over:
@@ -59,6 +61,13 @@ def expire(run: Run) -> Steps:
     for manifest in due:
         yield from checked(run.lease)
         yield from end(run, rule, manifest)
+
+
+def check_holds() -> Steps:
+    """Raises Halt where the store tells of a hold that the database lacks: what that covers is not known."""
+    told, active = (yield listing("hold")), (yield read("hold")).of("hold")
+    if told.keys() - active.keys():
+        raise Halt("the store tells of a hold that the database does not have")
 
 
 def mark_over(name: str) -> Effect:

@@ -8,6 +8,7 @@ from functools import partial
 from tests.explore import runs
 from tests.explore.commits import Run, Writes
 from tests.explore.effects import Steps, checked, read, transaction
+from tests.explore.expiry import check_holds
 from tests.explore.online import superseding
 from tests.explore.world import DAYS, IDS, Effect, Failed, Frozen
 
@@ -16,6 +17,7 @@ def erase_online(run: Run) -> Steps:
     """The verb `erase`: removes the buckets of one `_id` from everything, but where a hold freezes any."""
     mine = IDS[0]
     yield from checked(run.lease)
+    yield from check_holds()
     if (yield read("hold")):
         return
     yield Effect(f"begins to erase {mine}", lambda world: world.erase(mine))
@@ -42,7 +44,7 @@ def erase_from(run: Run, place: str, going: Callable[[Frozen], Writes]) -> Steps
     def body(before: Frozen) -> tuple[Writes, None]:
         if before.of("hold"):
             raise Failed("held")
-        return going(before), None
+        return {key: it for key, it in going(before).items() if it is not None or key in before}, None
 
     yield from checked(run.lease)
     yield from transaction(run.lease, f"erase {place}", body, is_erasure=True)

@@ -12,7 +12,7 @@ from bucketwise.archivers import decisions
 from bucketwise.archivers.expiring.rule import RetentionRule
 from tests.explore.commits import Run, Writes
 from tests.explore.effects import Steps, checked, instant, read, transaction
-from tests.explore.expiry import ended_by, rule_at
+from tests.explore.expiry import check_holds, ended_by, rule_at
 from tests.explore.online import archive_online
 from tests.explore.world import DAYS, HOUR, Doc, Frozen, World, end_of, has_ended, last_day
 
@@ -25,7 +25,7 @@ def run_online(run: Run) -> Steps:
 
 def expire(run: Run) -> Steps:
     """Removes what is under a tombstone that is due, and puts tombstones on days that are past their time."""
-    rule, new = rule_at(run.now), list[int]()
+    rule, new, due = rule_at(run.now), list[int](), list[int]()
     known = yield read("into", "archived", "tombstone")
     for day in days_of(known):
         if end_of(day) > ended_by(rule) or instant(known["archived", day]) > rule.archived_by:
@@ -35,7 +35,11 @@ def expire(run: Run) -> Steps:
         if stage == "none" and ending_on(day, known):
             new.append(day)
         elif stage == "due" and not tombstone.get("held"):
-            yield from end(run, rule, day)
+            due.append(day)
+    if new or due:
+        yield from check_holds()
+    for day in due:
+        yield from end(run, rule, day)
     if new:
         placed = Frozen({**rule.tombstone, "receipt": 1})
         tombstones = {("tombstone", day): placed for day in new}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 from bucketwise.archivers.compact import CommitInfo, Size, groups
-from bucketwise.archivers.expiring.rule import lifted
 from tests.explore import commits, runs
 from tests.explore.commits import CURRENT, Run, Writes
 from tests.explore.effects import (
@@ -23,6 +21,8 @@ from tests.explore.effects import (
     touched,
     transaction,
 )
+from tests.explore.expiry import check_holds
+from tests.explore.leaseless import tombstone_of, under
 from tests.explore.recovery import recover
 from tests.explore.world import IDS, Doc, Effect, Frozen, Manifest, Pin, Receipt, World, counting
 
@@ -132,6 +132,7 @@ def erase(run: Run) -> Steps:
         world.erase(mine)
         return True
 
+    yield from check_holds()
     yield from recover(run)
     yield from checked(run.lease)
     if not (yield Effect(f"begins to erase {mine}", begin)):
@@ -159,39 +160,7 @@ def erase(run: Run) -> Steps:
     yield Effect("ends the erasure", lambda world: world.end_erasure())
 
 
-# Undelete and holds: transactions that conflict with those of whoever has the lease
-
-
-def undelete(now: int) -> Steps:
-    """The verb `undelete`: lifts all tombstones, one a transaction."""
-    while under := under_tombstones((yield read("receipt", "tombstone"))):
-        yield from transaction(None, "lift tombstones", partial(lifting, under[0], now))
-
-
-def under_tombstones(db: Frozen) -> list[Any]:
-    """Returns what is under a tombstone: the keys of receipts of commits, and of days."""
-    states = (*CURRENT, "emptied")
-    commits = [("receipt", it) for it, receipt in db.of("receipt").items() if receipt.state in states]
-    days = [("tombstone", it) for it in db.of("tombstone")]
-    return [it for it in (*commits, *days) if "due" in (tombstone_of(db, it) or ())]
-
-
-def tombstone_of(db: Frozen, key: Any) -> Frozen | None:
-    """Returns the tombstone on a commit or a day."""
-    found: Any = db.get(key)
-    return found.tombstone if isinstance(found, Receipt) else found
-
-
-def under(found: Any, tombstone: Frozen) -> Any:
-    """Returns the record of a commit or a day with another tombstone."""
-    return found._replace(tombstone=tombstone) if isinstance(found, Receipt) else tombstone
-
-
-def lifting(key: Any, now: int, before: Frozen) -> tuple[Writes, None]:
-    """Returns the writes that lift a tombstone, unless what was under it is gone by then."""
-    if "due" not in (tombstone_of(before, key) or ()):
-        return {}, None
-    return {key: under(before[key], Frozen({**lifted(instant(now)), "receipt": 1}))}, None
+# Holds that somebody places or releases at once
 
 
 def holds(world: World) -> Iterator[tuple[Any, ...]]:
@@ -211,6 +180,8 @@ def hold(world: World, verb: str, day: int) -> str:
             if tombstone is not None and is_held_by(tombstone, day):
                 changes[key] = under(world.db[key], tombstone.but({"held": None}))
     world.write(changes)
+    if verb == "release" and ("hold", day) in world.store:
+        world.remove([("hold", day)])
     return f"somebody: {verb} a hold on day {day}"
 
 

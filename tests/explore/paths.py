@@ -29,9 +29,14 @@ EFFECTS = {
     "puts the kept": "put kept",
     "puts the link": "put link",
     "puts the aside": "put link",
+    "puts the hold": "put hold",
     "deletes the file": "delete file",
     "deletes the manifest": "delete manifest",
     "deletes the kept": "delete kept",
+    "deletes the hold": "delete hold",
+    "reaches": "reached",
+    "pauses": "pause",
+    "resumes": "resume",
     "notes that it begins": "begin",
     "notes that f": "due",
     "marks": "dropped",
@@ -52,6 +57,7 @@ EFFECTS = {
     "commits: settle day": "end day",
     "commits: end ": "end",
     "commits: lift": "lift",
+    "commits: place a hold": "hold",
     "commits: restore": "restore",
     "commits: release": "unpin",
     "commits: erase archived": "erase archived",
@@ -63,6 +69,7 @@ READS = {
     ("put_sound", "file"): "read file",
     ("put_sound", "kept"): "read kept",
     ("put_sound", "link"): "read link",
+    ("put_sound", "hold"): "read hold",
     ("make_manifest", "file"): "look at file",
     ("make_manifest", "manifest"): "read manifest",
     ("delete_originals", "file"): "check file",
@@ -130,11 +137,13 @@ class Paths:
         def learning(actor: Actor, *given: Any) -> Any:
             assert actor.next is not None
             here = actor.stage.place
-            said = word(actor.next, here)
+            said, is_first = word(actor.next, here), actor.stage.is_first
             reply = step(actor, *given)
             there = actor.stage.place
             if len(here) == 1 and len(there) > 1:
                 self.starts[there[1][0]].add(there)
+            elif len(here) > 1 and is_first:
+                self.starts[here[1][0]].add(here)
             self._moves[here].add((said, there))
             return reply
 
@@ -256,7 +265,11 @@ def _explored() -> Paths:
     for kind in ("ending", "ending online"):
         paths.explore_crashes(_BURIED[:-2], "run", 0, kind)
         paths.explore_crashes(_DUE, "run", 0, kind)
-        paths.explore_crashes(_BURIED, "undelete", 0, kind)
+        for verb in ("undelete", "hold", "pause", "resume"):
+            paths.explore_crashes(_BURIED, verb, 0, kind)
+    for verb in ("rollup", "backfill"):
+        paths.explore_crashes(_CHANGED, verb)
+        paths.explore_crashes(_FULL[:2], verb)
     verbs = ("archive", "run", "undelete", "erase")
     paths.explore(Scope(verbs, (0,), _LENGTHS, kind="ending online"), range(200))
     for there in (_FULL[:2], _FULL, _CHANGED):

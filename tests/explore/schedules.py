@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from tests.explore.actors import KINDS, PROGRAMS
+from tests.explore.actors import KINDS, RARE
 from tests.explore.explorer import LENGTHS, WRONG, Event, Failure, Scope, State
 from tests.explore.world import HOUR
 
@@ -29,7 +29,7 @@ class Course(NamedTuple):
         share = chooser.choice((0, 0, 0.3))  # mostly, runs alone have enough to do
         kind = chooser.choice(("offline", "offline", "offline", "ending", "online"))
         kind = kind if of is None else of
-        verbs = [it for it in KINDS[kind].programs if it not in PROGRAMS or chooser.random() < share]
+        verbs = [it for it in KINDS[kind].programs if it not in RARE or chooser.random() < share]
         skews, is_faulty = chooser.choice(((0,), (0, HOUR), (-HOUR, HOUR))), chooser.random() < 0.3
         verbs = [*verbs, KINDS[kind].clean]
         scope = Scope(tuple(verbs), skews, LENGTHS, chooser.random() < 0.3, is_faulty, kind)

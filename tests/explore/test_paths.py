@@ -98,6 +98,10 @@ def test_a_run_whose_store_nobody_watches_is_told(before: list[str], step: str) 
         ("run_online", [*ENDED, "mongo commit copy"], "copy"),
         ("archive_online", ENDED[1:], "end buckets"),
         ("undelete", ["mongo commit lifted tombstones", ENDED[1]], "end buckets"),
+        ("hold", ["file put holds", "mongo commit hold"], "hold"),  # not read back
+        ("pause", ["mongo update bucketwise_lease resume"], "resume"),
+        ("rollup", ["mongo commit hourly summaries", "mongo commit delete"], "delete', 'erase', 'merge"),
+        ("backfill", ["mongo update bucketwise_progress backfill"], "reached"),  # without summaries
         ("erase_online", ["mongo commit erasure of versions", *ERASED], "delete', 'erase archived"),
         (
             "erase_online",

@@ -32,6 +32,10 @@ class Lost(Exception):
     """A run ends with exit code 11: another one has its lease."""
 
 
+class Paused(Exception):
+    """A run ends: somebody has paused its policy."""
+
+
 class Failed(Exception):
     """A run ends with exit code 1: it is safe to run it again."""
 

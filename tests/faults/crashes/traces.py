@@ -33,6 +33,13 @@ _STEPS = {
     r"(file read|s3 GetObject|cloud read) versions": "read kept",
     r"(file read|s3 GetObject|cloud read) superseded": "read link",
     r"mongo (find|aggregate|count) it_(hourly|daily)": "read summaries",
+    r"(file put|s3 PutObject|cloud put) holds": "put hold",
+    r"(file read|s3 GetObject|cloud read) holds": "read hold",
+    r"(file remove|s3 DeleteObjects|cloud delete) holds": "delete hold",
+    r"mongo commit hold": "hold",
+    r"mongo findAndModify bucketwise_lease pause": "pause",
+    r"mongo update bucketwise_lease resume": "resume",
+    r"mongo update bucketwise_progress backfill": "reached",
     r"mongo update bucketwise_receipts begun": "begin",
     r"mongo update bucketwise_receipts due": "due",
     r"mongo update bucketwise_receipts dropped": "dropped",
@@ -88,7 +95,10 @@ def words(labels: Iterator[str]) -> Iterator[frozenset[str]]:
 
 
 #: The verbs that the model has, and what policies have that it has not.
-_VERBS = {"archive", "run", "compact", "restore", "unpin", "erase", "undelete"}
+_VERBS = {
+    *("archive", "run", "compact", "restore", "unpin", "erase", "undelete"),
+    *("rollup", "backfill", "hold", "pause", "resume"),
+}
 _VERBS_ONLINE = {"archive", "run", "erase", "undelete"}
 _WITHOUT = (COPY, KEY, LAKE, MOVES, GLACIER)
 
@@ -102,6 +112,11 @@ def is_modelled(text: str, *verbs: str) -> bool:
 
 def is_online(text: str) -> bool:
     return 'to = "online"' in text
+
+
+def verb_of(command: Sequence[str]) -> str:
+    """Returns the verb of a command, as the model calls it."""
+    return "backfill" if "--slices" in command else command[0]
 
 
 def program_of(text: str, verb: str) -> str:

@@ -30,7 +30,7 @@ from bucketwise.jobs.core.ledger import Ledger, Run
 from tests.faults.crashes.jobs import CHANGED, ENDING, JOBS, RETAIN, Job, changed
 from tests.faults.crashes.points import Moment, counts, read_log
 from tests.faults.crashes.steps import STEPS, Step
-from tests.faults.crashes.traces import follow, is_modelled
+from tests.faults.crashes.traces import follow, is_modelled, verb_of
 from tests.faults.scene import NOW, Scene
 from tests.faults.stopping import set_parameter
 from tests.faults.tally import Tally
@@ -161,8 +161,8 @@ def short_transactions(client: MongoClient[Document], case: Case) -> Iterator[No
 def run(scene: Scene, job: Job, log: str, **given: Any) -> int:
     given = {**job.given(scene, log), **given}
     code = scene.run(*job.command, meddle=(HOOKS, given)).code
-    if is_modelled(job.text, job.command[0]):
-        follow(job.text, job.command[0], scene.folder / log)
+    if is_modelled(job.text, verb := verb_of(job.command)):
+        follow(job.text, verb, scene.folder / log)
     return code
 
 
@@ -236,7 +236,7 @@ def test_killed(
     if case.seed % 2:
         given = {**job.watched(scene, "again"), "number": chance.randint(1, met[case.job].total())}
         assert scene.run("run", meddle=(HOOKS, given)).code in (_KILLED, 0, 3, 5 * job.halts)
-        if is_modelled(job.text, "run", job.command[0]):
+        if is_modelled(job.text, "run", verb_of(job.command)):
             follow(job.text, "run", scene.folder / "again")
         settle()
     elif "slots" in job.text and job.store == "file" and "grace" not in job.text and ENDING not in job.text:
@@ -245,7 +245,7 @@ def test_killed(
         scene.well(*job.recover)
     job.recovered(scene)
     runs = scene.finish(meddle=(HOOKS, job.watched(scene, "clean")))
-    if is_modelled(job.text, "run", job.command[0]):
+    if is_modelled(job.text, "run", verb_of(job.command)):
         follow(job.text, "run", scene.folder / "clean")
     job.finished(scene)
     now = NOW
