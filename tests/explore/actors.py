@@ -17,6 +17,7 @@ from tests.explore.online_erasure import erase_online
 from tests.explore.online_expiry import run_online
 from tests.explore.others import compact, erase, merge_all, restore, unpin
 from tests.explore.recovery import recover
+from tests.explore.remodel import remodel
 from tests.explore.rollups import backfill, rollup
 from tests.explore.runs import roll_up, settle, sweep
 from tests.explore.world import DAYS, IDS, PLACES, Doc, Effect, Failed, Halt, Lost, Paused, World, place_of
@@ -76,13 +77,14 @@ RARE = frozenset({*PROGRAMS, *ENDING, *ROLLING})
 
 class Kind(NamedTuple):
     """A kind of archive: its programs, the one that finishes what is left, how often in a row, how many hours
-    pass at a time, and what its database tells of it from the first."""
+    pass at a time, what its database tells of it from the first, and whether it has writers."""
 
     programs: dict[str, Maker]
     clean: str
     cleans: int = 3
     hours: tuple[int, ...] = (1,)
     settings: tuple[str, ...] = ()
+    has_writers: bool = True
 
 
 KINDS = {
@@ -105,6 +107,10 @@ KINDS = {
         5,
         (1, 24),
         ("online", "ends"),
+    ),
+    "remodelled": Kind({"remodel": under_lease(remodel)}, "remodel", has_writers=False),
+    "remodelled natively": Kind(
+        {"remodel": under_lease(remodel)}, "remodel", settings=("native",), has_writers=False
     ),
 }
 

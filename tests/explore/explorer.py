@@ -17,6 +17,7 @@ from tests.explore.actors import KINDS, PROGRAMS, Actor, Kind, Stage, write, wri
 from tests.explore.leaseless import resuming
 from tests.explore.others import hold, holds
 from tests.explore.promises import broken_at_rest, broken_now
+from tests.explore.remodel import TWICE
 from tests.explore.world import HOUR, Effect, Frozen, World, shown
 
 Event = tuple[Any, ...]
@@ -147,7 +148,7 @@ class State:
                         yield "lose", slot
                 elif actor.next is not None and actor.next.lists and scope.is_faulty:
                     yield "stale", slot
-        if self.may_happen("write"):
+        if self.may_happen("write") and self.kind.has_writers:
             yield from (("write", *it) for it in writes(self.world))
         if scope.holds:
             yield from (("hold", *it) for it in holds(self.world))
@@ -353,6 +354,8 @@ class State:
                 return
             before = lasting_of(world)
             end = yield from self._clean(world, kind.clean)
+            if end == f"1: {TWICE}" and "native" in kind.settings:
+                return
             if end != "0":
                 yield f"a clean run ends with {end}"
                 return
@@ -391,7 +394,7 @@ def lasting_of(world: World) -> tuple[Frozen, Frozen]:
 WRONG = (
     "lost", "counts twice", "deleted", "ended", "no longer kept", "not archived", "not ended", "left over",
     "not erased", "day ", "a clean run ends", "a clean run changes", "a clean run where", "the last",
-    "two own", "begins",
+    "two own", "begins", "remodelled",
 )  # fmt: skip
 
 

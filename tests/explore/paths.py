@@ -34,6 +34,12 @@ EFFECTS = {
     "deletes the manifest": "delete manifest",
     "deletes the kept": "delete kept",
     "deletes the hold": "delete hold",
+    "begins to remodel": "task begun",
+    "makes the target": "target made",
+    "notes the target": "task made",
+    "inserts": "insert",
+    "looks at what is written": "read written",
+    "notes that all is written": "done",
     "reaches": "reached",
     "pauses": "pause",
     "resumes": "resume",
@@ -230,6 +236,8 @@ _RETAKEN = (
     *(("write", "retake", 1), ("write", "retake", 2)),
 )
 _RETAKEN_AND_COPIED = (*_RETAKEN, ("start", "A", "archive", 0), ("step", "A", 1000), ("tick", 1))
+#: Another run takes the lease, and does all.
+_BY_ANOTHER = (("tick", 1), ("start", "B", "remodel", 0), ("step", "B", 1000))
 _LENGTHS = (0, 4, 1000)
 
 
@@ -267,6 +275,9 @@ def _explored() -> Paths:
         paths.explore_crashes(_DUE, "run", 0, kind)
         for verb in ("undelete", "hold", "pause", "resume"):
             paths.explore_crashes(_BURIED, verb, 0, kind)
+    for kind in ("remodelled", "remodelled natively"):
+        paths.explore_crashes((), "remodel", 0, kind)
+        paths.explore_crashes((), "remodel", 0, kind, _BY_ANOTHER)
     for verb in ("rollup", "backfill"):
         paths.explore_crashes(_CHANGED, verb)
         paths.explore_crashes(_FULL[:2], verb)

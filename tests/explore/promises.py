@@ -6,12 +6,14 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 
 from bucketwise.archivers import decisions
+from tests.explore.remodel import not_remodelled
 from tests.explore.world import Doc, World, counting, has_ended, in_archive, place_of, shown
 
 
 def broken_now(world: World) -> Iterator[str]:
     """Yields what is wrong after a step: whatever was written counts once, and what was archived is kept."""
     yield from world.broken
+    yield from not_remodelled(world)
     if world.owner not in (None, world.name) or world.is_adopting:
         return  # its archive is another database's, or not yet all its own
     at = world.db, world.store, world.gone, world.archived, world.erasing

@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from bucketwise.archivers import decisions
-from tests.explore import actors, binding, commits, effects, expiry, online, online_expiry, recovery, runs
+from tests.explore import (
+    actors,
+    binding,
+    commits,
+    effects,
+    expiry,
+    online,
+    online_expiry,
+    recovery,
+    remodel,
+    runs,
+)
 from tests.explore.effects import Steps
 from tests.explore.explorer import Failure, repeat
 from tests.explore.schedules import random_schedule
@@ -16,6 +27,7 @@ from tests.explore.world import HOUR, Effect, Manifest, World
 
 compared, ending = decisions.compared, decisions.ending
 exchange, acquire, acquired = commits.exchange, effects.acquire, effects.acquired
+insert = remodel.insert
 is_emptied, settling = commits.is_emptied, online_expiry.settling
 
 
@@ -124,6 +136,12 @@ def directly_in_place(_receipts: Any, successor: str | None) -> Steps:
     """Takes a successor for the one that has what it replaced, whatever has become of it."""
     yield from ()
     return successor
+
+
+def noted_before(run: Any, number: int) -> Steps:
+    """Notes a document, and then writes it."""
+    yield remodel.noting("reaches it", documents=number + 1, done=False)
+    yield from insert(run, number)
 
 
 def kept_as_it_was(db: Any, day: int, held: frozenset[int]) -> Any:
@@ -313,6 +331,12 @@ FAULTS = {
         "online, nothing told that summaries of what had ended can't be made again",
         (online_expiry, "noting_end", lambda _day: {}),
         seed=7,
+    ),
+    "reached-first": _fault(
+        "a rewrite of a collection noted documents before they were written",
+        (remodel, "insert", noted_before),
+        events=(("start", "A", "remodel", 0), ("step", "A", 7), ("kill", "A")),
+        kind="remodelled",
     ),
     "works-while-paused": _fault(
         "a run began though its policy was paused",

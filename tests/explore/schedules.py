@@ -11,8 +11,9 @@ from tests.explore.world import HOUR
 
 GRACES = (0, HOUR)
 
-#: By the last digit of a seed, kinds that are not chosen otherwise.
+#: By the last digit of a seed, and by the last two, kinds that are not chosen otherwise.
 _TENTHS = {5: "shared", 7: "ending online"}
+_HUNDREDTHS = {18: "remodelled", 38: "remodelled natively"}
 _RARE = ("start", "kill", "late", "lose", "stale", "arrive", "tick")
 
 
@@ -43,7 +44,7 @@ def random_schedule(seed: int, depth: int, keys: set[int] | None = None) -> Fail
     the states to `keys`. In each tenth schedule the database may be cloned, and in each tenth an online
     archive has an end."""
     chooser = random.Random(seed)
-    course = Course.by(chooser, _TENTHS.get(seed % 10))
+    course = Course.by(chooser, _HUNDREDTHS.get(seed % 100, _TENTHS.get(seed % 10)))
     state = State(course.grace, course.scope)
     events, story = list[Event](), list[str]()
     for _ in range(depth):

@@ -99,6 +99,10 @@ def test_a_run_whose_store_nobody_watches_is_told(before: list[str], step: str) 
         ("archive_online", ENDED[1:], "end buckets"),
         ("undelete", ["mongo commit lifted tombstones", ENDED[1]], "end buckets"),
         ("hold", ["file put holds", "mongo commit hold"], "hold"),  # not read back
+        ("remodel", ["mongo update bucketwise_remodel begun", "mongo insert other"], "insert"),
+        ("remodel", ["mongo update bucketwise_remodel reached", "mongo insert other"], "reached"),
+        ("remodel", ["mongo insert other", "mongo update bucketwise_remodel done"], "insert"),
+        ("remodel", ["mongo update bucketwise_remodel done"], "done"),  # not compared
         ("pause", ["mongo update bucketwise_lease resume"], "resume"),
         ("rollup", ["mongo commit hourly summaries", "mongo commit delete"], "delete', 'erase', 'merge"),
         ("backfill", ["mongo update bucketwise_progress backfill"], "reached"),  # without summaries

@@ -420,7 +420,9 @@ def _detail(collection: str, command: Document) -> str:
         name = command["deletes"][0]["q"].get("_id", {}).get("name")
         return "tombstone" if str(name).startswith("tombstone-") else ""
     if collection == "bucketwise_remodel" and change:
-        return "begun" if "task" in change else "made" if "target" in change["$set"] else "reached"
+        if "task" in change or "target" in change["$set"]:
+            return "begun" if "task" in change else "made"
+        return "done" if change["$set"]["done"] else "reached"
     if collection == "bucketwise_progress" and change:
         about = statements[0]["q"]["_id"]
         return str(next(iter(about))) if isinstance(about, dict) else "through"

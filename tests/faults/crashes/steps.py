@@ -308,6 +308,7 @@ STEPS = (
     Step(
         "how far it came", "mongo update bucketwise_remodel reached", _MARK + "set", (*_REMODELS, *_RESUMES)
     ),
+    Step("rewrite is done", "mongo update bucketwise_remodel done", _MARK + "set", (*_REMODELS, *_RESUMES)),
     Step("task looked up", "mongo find bucketwise_remodel", _MARK + "check", _RESUMES),
     Step("what is written read", "mongo find other", _REMODEL + "differing", (*_REMODELS, *_RESUMES)),
     Step("what is written counted", "mongo aggregate other", _REMODEL + "differing", _REMODELS),

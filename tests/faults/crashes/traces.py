@@ -40,6 +40,13 @@ _STEPS = {
     r"mongo findAndModify bucketwise_lease pause": "pause",
     r"mongo update bucketwise_lease resume": "resume",
     r"mongo update bucketwise_progress backfill": "reached",
+    r"mongo update bucketwise_remodel begun": "task begun",
+    r"mongo create other": "target made",
+    r"mongo update bucketwise_remodel made": "task made",
+    r"mongo insert other": "insert",
+    r"mongo (find|aggregate) other": "read written",
+    r"mongo update bucketwise_remodel reached": "reached",
+    r"mongo update bucketwise_remodel done": "done",
     r"mongo update bucketwise_receipts begun": "begin",
     r"mongo update bucketwise_receipts due": "due",
     r"mongo update bucketwise_receipts dropped": "dropped",
@@ -97,7 +104,7 @@ def words(labels: Iterator[str]) -> Iterator[frozenset[str]]:
 #: The verbs that the model has, and what policies have that it has not.
 _VERBS = {
     *("archive", "run", "compact", "restore", "unpin", "erase", "undelete"),
-    *("rollup", "backfill", "hold", "pause", "resume"),
+    *("rollup", "backfill", "hold", "pause", "resume", "remodel"),
 }
 _VERBS_ONLINE = {"archive", "run", "erase", "undelete"}
 _WITHOUT = (COPY, KEY, LAKE, MOVES, GLACIER)
