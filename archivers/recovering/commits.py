@@ -289,6 +289,7 @@ class CommitRegistry:
     def _begin(self, manifest: Manifest) -> None:
         """Records, right before it is written, that a manifest is this run's. Raises where the run must
         stop."""
+        self._work.check()
         begin(self.receipts, manifest)
         self._work.check()
 

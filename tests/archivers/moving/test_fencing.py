@@ -10,6 +10,9 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers import writes
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.records import registry
 from bucketwise.config.errors import BucketwiseError, LeaseLostError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import slots
@@ -132,3 +135,24 @@ def test_files_of_a_newer_holder_are_left_alone(
     cycle.run(fence=8)
     assert not newer & set(cycle.listing())
     assert cycle.archived() == sorted(cycle.case.documents)
+
+
+def test_a_manifest_is_not_announced_without_the_lease(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    commit, lost = OfflineArchive.commit, list[bool]()
+
+    def lose_and_commit(*given: Any) -> Manifest:
+        lost.append(True)
+        return commit(*given)
+
+    def check() -> None:
+        if lost:
+            raise LeaseLostError("another run took it")
+
+    monkeypatch.setattr(OfflineArchive, "commit", lose_and_commit)
+    with pytest.raises(LeaseLostError):
+        cycle.run(check=check)
+    assert lost
+    assert database["bucketwise_receipts"].count_documents({"kind": registry.NAME}) == 0
