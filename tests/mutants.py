@@ -14,8 +14,10 @@ import argparse
 import ast
 import itertools
 import re
+import sqlite3
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -131,14 +133,34 @@ def _turned(start: int, end: int, source: bytes) -> Iterator[tuple[int, int, byt
         yield found.start(), found.end(), turned.encode()
 
 
-def _reaching(data: object, mutant: Mutant) -> list[str]:
-    """Returns the tests whose coverage has the line."""
-    from coverage import CoverageData
+class _Reached:
+    """What tests reach, by a file of coverage."""
 
-    assert isinstance(data, CoverageData)
-    names = {name for name in data.measured_files() if Path(name).resolve() == ROOT / mutant.path}
-    contexts = {it for name in names for it in data.contexts_by_lineno(name).get(mutant.line, ())}
-    return sorted({it.partition("|")[0] for it in contexts if it})
+    def __init__(self, coverage: Path) -> None:
+        self._database = sqlite3.connect(coverage)
+        lines = self._database.execute(
+            "select context, count(*) from arc join context on context.id = context_id group by context"
+        )
+        self._lines: Counter[str] = Counter()
+        for context, count in lines:
+            self._lines[context.partition("|")[0]] += count
+        self._files = defaultdict[Path, list[int]](list)
+        for file, path in self._database.execute("select id, path from file"):
+            self._files[Path(path).resolve()].append(file)
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """Returns the tests that reach the line, first those that reach least: they find most, soonest."""
+        contexts = {
+            context
+            for file in self._files[ROOT / mutant.path]
+            for (context,) in self._database.execute(
+                "select distinct context from arc join context on context.id = context_id"
+                " where file_id = ? and ? in (fromno, tono)",
+                (file, mutant.line),
+            )
+        }
+        names = {it.partition("|")[0] for it in contexts if it}
+        return sorted(names, key=lambda it: (self._lines[it], it))
 
 
 def _found(mutant: Mutant, tests: list[str], seconds: int) -> str:
@@ -158,8 +180,6 @@ def _found(mutant: Mutant, tests: list[str], seconds: int) -> str:
 
 def main() -> int:
     """Returns 0; the counts are on stdout."""
-    from coverage import CoverageData
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("coverage", type=Path)
     parser.add_argument("--number", type=int, default=60)
@@ -167,13 +187,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--record", action="store_true", help="keep the counts: see tests/reliability.py")
     given = parser.parse_args()
-    data = CoverageData(given.coverage)
-    data.read()
+    reached = _Reached(given.coverage)
     files = sorted(it for top in ("archivers", "rollups") for it in (ROOT / top).rglob("*.py"))
     sources = {str(it.relative_to(ROOT)): it.read_bytes() for it in files}
     counts = dict.fromkeys(("found", "missed", "hung", "not reached"), 0)
     for mutant in chosen(sources, given.number, given.seed):
-        tests = _reaching(data, mutant)
+        tests = reached.tests(mutant)
         outcome = _found(mutant, tests, given.seconds) if tests else "not reached"
         counts[outcome] += 1
         print(f"{outcome:11} {len(tests):5} {mutant.shown(sources[mutant.path])}", flush=True)  # noqa: T201
