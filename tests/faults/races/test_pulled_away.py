@@ -197,7 +197,7 @@ def recover(it: Scene, fault: Callable[[Scene], None]) -> None:
             it.database["it"].insert_one(RawBSONDocument(raw, RAW))
     if fault is dropped and not it.database.list_collection_names(filter={"name": "it"}):
         it.database.create_collection("it")
-    if fault is dropped:  # a run may be the first to see that summaries are the last to tell of it
+    if fault in (dropped, made_anew):  # a run may be the first to see that only summaries tell of it
         assert it.run().code in (0, 3)
     if fault is archive_dropped and it.run().code == 5:
         it.well("adopt", "--reason", "nothing was in it")
@@ -211,10 +211,10 @@ def recover(it: Scene, fault: Callable[[Scene], None]) -> None:
         receipts.update_one({"_id.name": "heads"}, {"$addToSet": {"lost": {"$each": lost}}})
         receipts.delete_many({"kind": "offline"})
         it.well("adopt", "--reason", "the store was removed")
-    if fault is dropped:  # what somebody took out is counted by summaries alone
+    if fault in (dropped, made_anew):  # what somebody took out is counted by summaries alone
         it.database["it_hourly"].drop()
         it.database["it_daily"].drop()
-    if fault in (dropped, summaries_dropped):
+    if fault in (dropped, made_anew, summaries_dropped):
         it.run()
         it.well("rollup", "--since", "2018-06-01", "--until", "2018-08-01")
     it.finish(summaries=fault not in (dropped, made_anew, expiring))
