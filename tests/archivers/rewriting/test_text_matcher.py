@@ -9,7 +9,10 @@ from bucketwise.archivers.erasing.erasure import TextMatcher
 from bucketwise.archivers.erasing.kind import unpacked
 from bucketwise.archivers.records.deletions import packed_ids
 
-MATCHER = TextMatcher(["Anna B", "AB", "7", "true", "", "4.50"])
+
+@pytest.fixture
+def matcher() -> TextMatcher:
+    return TextMatcher(["Anna B", "AB", "7", "true", "", "4.50"])
 
 
 @pytest.mark.parametrize(
@@ -33,26 +36,28 @@ MATCHER = TextMatcher(["Anna B", "AB", "7", "true", "", "4.50"])
         (7, False),
     ],
 )
-def test_longer_texts_are_words_and_short_ones_the_whole(value: Any, is_found: bool) -> None:
+def test_longer_texts_are_words_and_short_ones_the_whole(
+    matcher: TextMatcher, value: Any, is_found: bool
+) -> None:
     """Numbers, `true` and what is as short as these would be found everywhere."""
-    assert MATCHER.is_in(value) == is_found
+    assert matcher.is_in(value) == is_found
 
 
-def test_what_is_no_candidate_holds_none() -> None:
-    assert MATCHER.may_be_in(bson.encode({"by": "about Anna B."}))
-    assert not MATCHER.may_be_in(bson.encode({"by": "7 true"}))
+def test_what_is_no_candidate_holds_none(matcher: TextMatcher) -> None:
+    assert matcher.may_be_in(bson.encode({"by": "about Anna B."}))
+    assert not matcher.may_be_in(bson.encode({"by": "7 true"}))
 
 
-def test_compressed_ids_of_receipts_are_read_and_hashes_are_not() -> None:
+def test_compressed_ids_of_receipts_are_read_and_hashes_are_not(matcher: TextMatcher) -> None:
     """These may begin as if they were compressed."""
     packed = packed_ids(["Anna B"])
-    assert MATCHER.is_in(unpacked({"ids": packed}))
+    assert matcher.is_in(unpacked({"ids": packed}))
     for hashes in (b"x" + bytes(7), b"x\x9c" + bytes(6), packed[:-3], b""):
         assert unpacked({"kind": "copies", "ids": hashes}) == {"kind": "copies", "ids": hashes}
 
 
-def test_a_reason_names_any_of_them_in_capitals_or_not() -> None:
-    assert [MATCHER.is_named_in(it) for it in ("ANNA B left", "case 7", "case 77", "ab")] == [
+def test_a_reason_names_any_of_them_in_capitals_or_not(matcher: TextMatcher) -> None:
+    assert [matcher.is_named_in(it) for it in ("ANNA B left", "case 7", "case 77", "ab")] == [
         True,
         True,
         False,
@@ -60,6 +65,6 @@ def test_a_reason_names_any_of_them_in_capitals_or_not() -> None:
     ]
 
 
-def test_whether_all_are_looked_for_inside_others() -> None:
-    assert not MATCHER.is_whole
+def test_whether_all_are_looked_for_inside_others(matcher: TextMatcher) -> None:
+    assert not matcher.is_whole
     assert TextMatcher(["Anna", "Bob B"]).is_whole

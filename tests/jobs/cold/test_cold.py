@@ -199,6 +199,15 @@ def test_a_cold_copy_is_thawed_where_the_store_has_lost_its_parts(chilled: Chill
 
 
 @pytest.mark.proof
+def test_a_part_that_is_missing_can_not_be_thawed(chilled: Chilled) -> None:
+    chilled.freeze()
+    chilled.delete_parts()
+    ran = chilled("thaw", *RANGE, "--json")
+    assert ran.code == 5, ran
+    assert "missing" in ran.json["policies"][0]["error"]
+
+
+@pytest.mark.proof
 def test_an_erasure_names_what_has_to_be_thawed_and_ends_once_it_is(chilled: Chilled) -> None:
     chilled.write_config(GLACIER)
     chilled("run")
