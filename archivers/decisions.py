@@ -17,6 +17,7 @@ Unit = Hashable
 Copy = tuple[Name, Unit]
 Document = dict[str, Any]
 N = TypeVar("N", bound=Hashable)
+K = TypeVar("K", bound=Hashable, covariant=True)
 S = TypeVar("S", bound=Sequence[int])
 
 
@@ -180,3 +181,24 @@ def left_over(files: Iterable[tuple[str, int]], fence: int) -> list[str]:
     """Returns the keys of files of no commit that a run may clear: those written under older leases. A newer
     holder's carry a higher fence, so a run that has lost its lease can't take them away."""
     return [key for key, of in files if of < fence]
+
+
+class Changed(Protocol[K]):
+    """Keys at which a copy of a store may differ from it. `deleted`: they were deleted there."""
+
+    @property
+    def keys(self) -> Sequence[K]:
+        """Returns them."""
+
+    @property
+    def deleted(self) -> bool:
+        """Returns whether they were deleted."""
+
+
+def outstanding(changes: Sequence[Changed[K]]) -> tuple[list[list[K]], set[K]]:
+    """Returns the keys at which a copy is made like its store with each of these changes: those that no later
+    one names; and all that may go from the copy. What was deleted by any of them may: clocks of two hosts may
+    differ, so that a delete may come before an earlier put."""
+    last = {key: at for at, change in enumerate(changes) for key in change.keys}
+    deleted = {key for change in changes if change.deleted for key in change.keys}
+    return [[it for it in change.keys if last[it] == at] for at, change in enumerate(changes)], deleted

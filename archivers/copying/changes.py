@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.copying.places import copied, marker_fault, within
 from bucketwise.archivers.erasing.kind import Remaining
@@ -111,15 +112,12 @@ def catch_up(context: ArchiveContext, store: CopiedStore, copy: Copy, *, may_be_
     may_be_empty = may_be_empty or any(KEY in change.keys for change in changes)
     if fault := marker_fault(context, copy, is_new=may_be_empty):
         raise fault
-    last = {key: change.name for change in changes for key in change.keys}
-    # By any of them: clocks of two hosts may differ, so that a delete may come before an earlier put.
-    deleted = {key for change in changes if change.deleted for key in change.keys}
+    named, deleted = decisions.outstanding(changes)
     done: list[str] = []
     count = 0
     try:
-        for change in changes:
+        for change, keys in zip(changes, named, strict=True):
             context.check()
-            keys = [it for it in change.keys if last[it] == change.name]
             count += _apply(context, store, copy, keys, deleted)
             done.append(change.name)
             if len(done) == _TOGETHER:

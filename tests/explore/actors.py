@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import GeneratorType
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
+from tests.explore import expiry, online_expiry
 from tests.explore.binding import adopting, bound
+from tests.explore.classes import move, not_moved
 from tests.explore.commits import Run
+from tests.explore.copied import fill, mend, mirrored, repair
 from tests.explore.effects import Held, Maker, Steps, acquire, release
 from tests.explore.expiry import expire
+from tests.explore.lake import not_listed, sync
 from tests.explore.leaseless import hold, pause, resume, undelete
 from tests.explore.memory import remembered
 from tests.explore.online import archive_online
@@ -23,15 +27,26 @@ from tests.explore.runs import roll_up, settle, sweep
 from tests.explore.world import DAYS, IDS, PLACES, Doc, Effect, Failed, Halt, Lost, Paused, World, place_of
 
 
-def under_lease(work: Callable[[Run], Steps], *, is_pausable: bool = False) -> Maker:
-    """Returns a program that works while it holds the lease. `is_pausable`: and until it is paused."""
+def as_it_is(_run: Run, work: Steps) -> Steps:
+    """Does some work."""
+    return work
+
+
+def under_lease(
+    work: Callable[[Run], Steps],
+    within: Callable[[Run, Steps], Steps] = as_it_is,
+    *,
+    is_pausable: bool = False,
+) -> Maker:
+    """Returns a program that works while it holds the lease. `within`: what stands between it and the store.
+    `is_pausable`: and until it is paused."""
 
     def program(holder: str, now: int, grace: int) -> Steps:
         lease: Held | None = yield acquire(holder, is_pausable=is_pausable)
         if lease is None:
             return "11: another run holds the lease, or it is paused"
         run = Run(lease, now, grace)
-        yield from work(run)
+        yield from within(run, work(run))
         yield release(lease, is_clean=run.is_clean)
         return "0"
 
@@ -63,10 +78,44 @@ def run(run: Run) -> Steps:
     yield from expire(run)
 
 
+def run_and_look(run: Run) -> Steps:
+    """The verb `run`, of a policy whose store has a copy: with its daily look, at all at once."""
+    yield from archive(run)
+    yield from merge_all(run)
+    yield from mend(run)
+
+
+def run_and_move(run: Run) -> Steps:
+    """The same, of a policy whose parts move to another storage class."""
+    yield from archive(run)
+    yield from merge_all(run)
+    yield from move(run)
+    yield from mend(run)
+
+
+def compact_and_sync(run: Run) -> Steps:
+    """The verb `compact`, of a policy with an Iceberg table."""
+    yield from compact(run)
+    yield from sync(run)
+
+
+def run_and_sync(run: Run) -> Steps:
+    """The verb `run`, of a policy with an Iceberg table."""
+    yield from archive(run)
+    yield from merge_all(run)
+    yield from sync(run)
+
+
 PROGRAMS: dict[str, Maker] = {
     it.__name__: under_lease(it, is_pausable=it in (archive, compact))
     for it in (archive, compact, restore, unpin, erase)
 }
+_COPIED = {
+    **{it.__name__: under_lease(it, mirrored) for it in (archive, compact, restore, unpin, erase, repair)},
+    "run": under_lease(run_and_look, mirrored),
+    "copy": under_lease(fill),
+}
+_MOVING = {**_COPIED, "run": under_lease(run_and_move, mirrored)}
 
 #: What else there is where an archive has an end.
 ENDING: dict[str, Maker] = {it.__name__: without_lease(it) for it in (undelete, hold, pause, resume)}
@@ -77,7 +126,9 @@ RARE = frozenset({*PROGRAMS, *ENDING, *ROLLING})
 
 class Kind(NamedTuple):
     """A kind of archive: its programs, the one that finishes what is left, how often in a row, how many hours
-    pass at a time, what its database tells of it from the first, and whether it has writers."""
+    pass at a time, what its database tells of it from the first, and whether it has writers. `copy`: whether
+    the store has one, which is required. `unfinished`: what yields the work that is left once clean runs have
+    followed."""
 
     programs: dict[str, Maker]
     clean: str
@@ -85,12 +136,20 @@ class Kind(NamedTuple):
     hours: tuple[int, ...] = (1,)
     settings: tuple[str, ...] = ()
     has_writers: bool = True
+    copy: Literal["none", "from the first", "later"] = "none"
+    unfinished: tuple[Callable[[World], Iterator[str]], ...] = ()
 
 
+_DAYS = (1, 24)
+_MOVES = Kind(_MOVING, "run", 5, _DAYS, unfinished=(not_moved,))
 KINDS = {
     "offline": Kind(PROGRAMS, "archive"),
     "ending": Kind(
-        {**PROGRAMS, **ENDING, **ROLLING, "run": under_lease(run, is_pausable=True)}, "run", 5, (1, 24)
+        {**PROGRAMS, **ENDING, **ROLLING, "run": under_lease(run, is_pausable=True)},
+        "run",
+        5,
+        _DAYS,
+        unfinished=(expiry.not_ended,),
     ),
     "shared": Kind(
         {**{it.__name__: bound(it) for it in (archive, compact, restore)}, "adopt": adopting}, "archive"
@@ -105,8 +164,19 @@ KINDS = {
         },
         "run",
         5,
-        (1, 24),
+        _DAYS,
         ("online", "ends"),
+        unfinished=(online_expiry.not_ended,),
+    ),
+    "copied": Kind(_COPIED, "run", 5, copy="from the first"),
+    "copied later": Kind(_COPIED, "run", 5, copy="later"),
+    "moving": _MOVES._replace(copy="from the first"),
+    "moving alone": _MOVES,
+    "lake": Kind(
+        {**PROGRAMS, "compact": under_lease(compact_and_sync), "run": under_lease(run_and_sync)},
+        "run",
+        5,
+        unfinished=(not_listed,),
     ),
     "remodelled": Kind({"remodel": under_lease(remodel)}, "remodel", has_writers=False),
     "remodelled natively": Kind(
@@ -158,11 +228,7 @@ class Stage:
     @property
     def place(self) -> tuple[tuple[str, int], ...]:
         """Returns where it stands: functions and lines, the outermost first; nothing once it has ended."""
-        found, steps = list[tuple[str, int]](), cast(Any, None if self.next is None else self._standing())
-        while isinstance(steps, GeneratorType) and steps.gi_frame is not None:
-            found.append((steps.gi_code.co_name, steps.gi_frame.f_lineno))
-            steps = steps.gi_yieldfrom
-        return tuple(found)
+        return () if self.next is None else tuple(_places(self._standing()))
 
     def _standing(self) -> Steps:
         """Returns the program as it stands here. Where it has gone on since, another one is told the same."""
@@ -180,6 +246,18 @@ class Stage:
         """Returns the program, which goes on from here."""
         steps, self._steps = self._standing(), None
         return steps
+
+
+def _places(steps: Any) -> Iterator[tuple[str, int]]:
+    """Yields where a program stands. What is mirrored stands where its work does, and then where that is done
+    in the copy."""
+    while isinstance(steps, GeneratorType) and steps.gi_frame is not None:
+        work = steps.gi_frame.f_locals["work"] if steps.gi_code is mirrored.__code__ else None
+        if work is None:
+            yield steps.gi_code.co_name, steps.gi_frame.f_lineno
+        else:
+            yield from _places(work)
+        steps = None if steps.gi_yieldfrom is work else steps.gi_yieldfrom
 
 
 class Actor:

@@ -15,6 +15,7 @@ from tests.explore.effects import (
     delete,
     get,
     listing,
+    present,
     put,
     put_sound,
     read,
@@ -120,7 +121,7 @@ def make_manifest(
     yield write(f"notes that it begins {name}", {("begun", name): True})
     yield from checked(run.lease)
     yield put("manifest", name, manifest)
-    yield from required("manifest", name)
+    yield from present("manifest", name)
     return manifest
 
 
@@ -163,7 +164,7 @@ def rewrite(run: Run, manifest: Manifest, leaving: Collection[int], kept: Collec
         successor = yield from make_manifest(run, copied, rest, [manifest], origins)
     yield from exchange(run, [(manifest, staying)], successor)
     if successor is not None:
-        yield from required("file", successor.commit)
+        yield from check_files(successor.commit)
         if name in run.made:
             run.made.add(successor.commit)
     yield from drop(name)
@@ -240,7 +241,7 @@ def drop_what_it_replaced(run: Run, name: str) -> Steps:
             mine.append(key)
             names.add(key)
     if mine:
-        yield from required("manifest", name)
+        yield from present("manifest", name)
     for key in reversed(mine):
         yield from checked(run.lease)
         yield from drop_replaced(key)
@@ -278,5 +279,11 @@ def kept_of(manifest: Manifest) -> Steps:
 
 
 def look_at_files(name: str) -> Steps:
-    """Asks the store for the files of a commit, right before it is made or its originals go."""
-    yield from required("file", name)
+    """Asks the store for the files of a commit, right before it is made."""
+    yield from present("file", name)
+
+
+def check_files(name: str) -> Steps:
+    """Asks the store and its copies for the files of a commit, right before its originals go, or those that
+    it takes the place of."""
+    yield from required("file", name, is_everywhere=True)

@@ -255,8 +255,9 @@ def listing(kind: str) -> Effect:
 
 def delete(kind: str, *names: Any) -> Effect:
     """Removes objects."""
-    keys = [(kind, name) for name in names]
-    return Effect(f"deletes the {kind} of {', '.join(map(str, names))}", lambda world: world.remove(keys))
+    keys = tuple((kind, name) for name in names)
+    what = f"deletes the {kind} of {', '.join(map(str, names))}"
+    return Effect(what, lambda world: world.remove(keys), removes=keys)
 
 
 def put_sound(kind: str, name: Any, value: Any) -> Steps:
@@ -266,9 +267,16 @@ def put_sound(kind: str, name: Any, value: Any) -> Steps:
         raise Halt(f"the {kind} of {name} is not as it was written")
 
 
-def required(kind: str, name: str) -> Steps:
-    """Returns an object. Raises Halt where it is gone."""
-    found = yield get(kind, name)
+def required(kind: str, name: str, *, is_everywhere: bool = False) -> Steps:
+    """Returns an object; from a copy of the store, if need be. Raises Halt where it is gone, or, where it has
+    to be everywhere, is not in each copy."""
+    found = yield get(kind, name)._replace(needs=(kind, name), is_everywhere=is_everywhere)
     if found is None:
         raise Halt(f"the {kind} of {name} is missing")
     return found
+
+
+def present(kind: str, name: str) -> Steps:
+    """Asks the store itself for an object. Raises Halt where it is gone."""
+    if (yield get(kind, name)) is None:
+        raise Halt(f"the {kind} of {name} is missing")

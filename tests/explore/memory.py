@@ -29,6 +29,7 @@ from types import (
 from typing import Any, NamedTuple
 
 from bucketwise.archivers.markers import BindingRecord, Deployment, Lineage, OwnerFile, Step
+from tests.explore.copied import Change
 from tests.explore.world import Doc, Frozen, Manifest, Pin, Receipt, Summary
 
 
@@ -57,7 +58,20 @@ def _rule(kind: type) -> Callable[[Any], Hashable] | None:
 #: What never changes, and has a hash of what it is made of.
 _VALUES = (
     *(int, str, bytes, float, NoneType, datetime, timedelta, frozenset, range, Enum),
-    *(Doc, Frozen, Manifest, Pin, Receipt, Summary, Step, Deployment, BindingRecord, OwnerFile, Lineage),
+    *(
+        Change,
+        Doc,
+        Frozen,
+        Manifest,
+        Pin,
+        Receipt,
+        Summary,
+        Step,
+        Deployment,
+        BindingRecord,
+        OwnerFile,
+        Lineage,
+    ),
 )
 
 

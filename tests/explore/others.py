@@ -79,7 +79,7 @@ def restore(run: Run) -> Steps:
 
     def look(world: World) -> tuple[Doc, ...]:
         live = world.docs
-        found = [it for (it,) in counting(world.db, world.store) if it.id not in live]
+        found = [it for (it,) in counting(world.db, world.readable) if it.id not in live]
         last = {it.id: it for it in sorted(found, key=lambda it: it.rev)}
         return tuple(last.values())
 

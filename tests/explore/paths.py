@@ -16,12 +16,15 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.explore.actors import Actor
+from tests.explore.copied import IN_COPY
 from tests.explore.explorer import Event, Scope, State
 from tests.explore.kept import FOLDER, learned, sources
-from tests.explore.world import HOUR, Effect
+from tests.explore.world import HOUR, Effect, World
 
 #: Where a program stands: functions and lines, the outermost first; nothing once it has ended.
 Place = tuple[tuple[str, int], ...]
+#: Objects of the store, as effects and as words name them.
+_KINDS = {"file": "file", "manifest": "manifest", "kept": "kept", "link": "link", "aside": "link"}
 #: The words of effects, by how their names begin. Not every roll-up has something to look at again.
 EFFECTS = {
     "puts the file": "put file",
@@ -69,7 +72,20 @@ EFFECTS = {
     "commits: erase archived": "erase archived",
     "commits: erase versions": "erase versions",
     "commits: erase": "erase",
+    **{f"writes down a change of the {kind}": f"begin change of {it}" for kind, it in _KINDS.items()},
+    **{f"crosses off a change of the {kind}": f"end change of {it}" for kind, it in _KINDS.items()},
+    "crosses off changes": "end changes",
+    "notes that the copy": "filling",
+    "commits: note the schedule": "schedule",
+    "moves the file": "move",
+    "puts the table": "put table",
+    "puts the point": "put table",
+    "commits: note the table": "table",
+    "deletes the table": "delete table",
+    "commits: note the class": "moved",
 }
+#: Where it is known what lies in the store, and in its copy.
+_OF_COPIES = ("put_compared", "catch_up", "damage", "put_back", "fill")
 #: Reads that have to be: of what was put, and of what is relied on.
 READS = {
     ("put_sound", "file"): "read file",
@@ -80,21 +96,28 @@ READS = {
     ("make_manifest", "manifest"): "read manifest",
     ("delete_originals", "file"): "check file",
     ("delete_originals", "manifest"): "look at manifest",
+    ("move_file", "file"): "look at file",
+    **{(name, kind): f"read {it}" for name in _OF_COPIES for kind, it in _KINDS.items()},
 }
 
 
 def word(effect: Effect, place: Place) -> str | None:
     """Returns the word of an effect; None where it has none."""
-    if effect.name.startswith("reads the "):
-        kind = effect.name.split()[2]
-        return next((READS[name, kind] for name, _ in reversed(place) if (name, kind) in READS), None)
-    return next((it for start, it in EFFECTS.items() if effect.name.startswith(start)), None)
+    name = effect.name.removeprefix(IN_COPY).replace("puts back the", "puts the")
+    if name.startswith("reads the "):
+        kind = name.split()[2]
+        found = next((READS[it, kind] for it, _ in reversed(place) if (it, kind) in READS), None)
+    else:
+        found = next((it for start, it in EFFECTS.items() if name.startswith(start)), None)
+    return f"copy {found}" if found and effect.name.startswith(IN_COPY) else found
 
 
 class Paths:
-    """What follows what. `starts`: where a verb begins, once it has the lease."""
+    """What follows what. `starts`: where a verb begins, once it has the lease. `beside_a_copy`: of runs whose
+    store has one, and no others."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, beside_a_copy: bool = False) -> None:
+        self._beside_a_copy = beside_a_copy
         self.starts: defaultdict[str, set[Place]] = defaultdict(set)
         self._moves: defaultdict[Place, set[tuple[str | None, Place]]] = defaultdict(set)
 
@@ -140,11 +163,15 @@ class Paths:
         """Notes what all actors do meanwhile."""
         step = Actor.step
 
-        def learning(actor: Actor, *given: Any) -> Any:
+        def learning(actor: Actor, world: World, *given: Any) -> Any:
+            if self._beside_a_copy and not world.has_copy:
+                return step(actor, world, *given)
             assert actor.next is not None
             here = actor.stage.place
             said, is_first = word(actor.next, here), actor.stage.is_first
-            reply = step(actor, *given)
+            reply = step(actor, world, *given)
+            if reply is None and said is not None and _is_read({said}):
+                said = None  # nobody sees a read of what is not there
             there = actor.stage.place
             if len(here) == 1 and len(there) > 1:
                 self.starts[there[1][0]].add(there)
@@ -196,7 +223,7 @@ _UNSURE = {"put file": frozenset({"read file", "check file"})}
 
 
 def _is_read(words: Collection[str]) -> bool:
-    return all(it.startswith(("read", "look", "check")) for it in words)
+    return all(it.removeprefix("copy ").startswith(("read", "look", "check")) for it in words)
 
 
 _WEIGHTS = {"step": 3, "write": 1, "kill": 0.5, "start": 2, "hold": 0.2}
@@ -232,6 +259,20 @@ _MERGED = (
 #: Both are archived, and under tombstones: not due yet; and due.
 _BURIED = (*_FULL, *(("tick", 24),) * 2, ("start", "A", "run", 0), ("step", "A", 1000))
 _DUE = (*_BURIED, ("tick", 1))
+#: One of two commits of a day is in a table.
+_LISTED = (
+    *(("write", "insert", 1, 0), ("start", "A", "run", 0), ("step", "A", 1000)),
+    *(("write", "insert", 2, 0), ("start", "A", "archive", 0), ("step", "A", 1000)),
+)
+#: The first run that writes to a store and its copy was killed when it had said so.
+_MARKING = (("start", "A", "run", 0), ("step", "A", 8), ("kill", "A"), ("tick", 1))
+#: And one between a file and its manifest.
+_LEFT = (
+    *(("write", "insert", 1, 0), ("start", "A", "archive", 0), ("step", "A", 42)),
+    *(("kill", "A"), ("tick", 1)),
+)
+#: Both are archived, and old enough to move to another storage class.
+_OLD = (*_FULL, *[("tick", 24)] * 3)
 #: Both are archived online, and a reading of each has another value by now; and then copies of these wait.
 _RETAKEN = (
     *_FULL,
@@ -269,6 +310,12 @@ def _explored() -> Paths:
                 paths.explore_crashes(there, "run", grace, meanwhile=[("write", change, 1)])
         for grace in (0, HOUR):
             paths.explore_crashes(_TOGETHER[:2], "archive", grace, "online", [("write", change, 1)])
+    paths.explore(Scope(("run", "compact"), (0,), _LENGTHS, kind="lake"), range(40))
+    for verb in ("run", "compact"):
+        paths.explore_crashes(_LISTED, verb, 0, "lake")
+    paths.explore(Scope(("run",), (0,), _LENGTHS, kind="moving alone"), range(30))
+    for count_of_late in range(3):
+        paths.explore_crashes((*_OLD, *_FULL[:count_of_late]), "run", 0, "moving alone")
     paths.explore(Scope(("archive",), (0,), _LENGTHS, kind="online"), range(300))
     paths.explore_crashes(_RETAKEN, "archive", 0, "online")
     for late in (_RETAKEN, _RETAKEN_AND_COPIED):
@@ -289,4 +336,33 @@ def _explored() -> Paths:
     for there in (_FULL[:2], _FULL, _CHANGED):
         paths.explore_crashes(there, "erase", HOUR, "ending online")
     paths.explore_crashes(_RETAKEN_AND_COPIED, "erase", HOUR, "ending online")
+    return paths
+
+
+@cache
+def explored_beside_a_copy() -> Paths:
+    """Returns the paths of programs of an offline archive whose store has a copy."""
+    found = learned(FOLDER, "copied-paths", sources(), _explored_beside_a_copy)
+    assert isinstance(found, Paths)
+    return found
+
+
+def _explored_beside_a_copy() -> Paths:
+    paths = Paths(beside_a_copy=True)
+    for kind in ("copied", "copied later"):
+        paths.explore(Scope(("archive", "run", "repair", "copy"), (0,), _LENGTHS, kind=kind), range(60))
+    for kind, verbs in (("copied", ("archive", "run", "repair", "copy")), ("moving", ("run",))):
+        for verb in verbs:
+            paths.explore_crashes(_MARKING, verb, 0, kind)
+    paths.explore_crashes(_LEFT, "archive", 0, "copied")
+    for verb in ("archive", "run"):
+        paths.explore_crashes(_FULL[:2], verb, 0, "copied")
+        paths.explore_crashes(_CHANGED, verb, HOUR, "copied")
+    lost = [("rot", f"copy {kind}", f"f1-{at}") for at in (0, 1) for kind in ("file", "manifest")]
+    for verb in ("run", "repair"):
+        paths.explore_crashes((*_FULL, *lost), verb, 0, "copied")
+        paths.explore_crashes((_FULL[0], *_FULL[2:], *lost[:2]), verb, 0, "copied")
+    paths.explore_crashes((*_FULL, ("name",)), "copy", 0, "copied later")
+    paths.explore(Scope(("run",), (0,), _LENGTHS, kind="moving"), range(30))
+    paths.explore_crashes(_OLD, "run", 0, "moving")
     return paths

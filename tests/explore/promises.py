@@ -6,6 +6,9 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 
 from bucketwise.archivers import decisions
+from tests.explore.classes import misplaced
+from tests.explore.copied import differing
+from tests.explore.lake import listed_twice
 from tests.explore.remodel import not_remodelled
 from tests.explore.world import Doc, World, counting, has_ended, in_archive, place_of, shown
 
@@ -16,7 +19,7 @@ def broken_now(world: World) -> Iterator[str]:
     yield from not_remodelled(world)
     if world.owner not in (None, world.name) or world.is_adopting:
         return  # its archive is another database's, or not yet all its own
-    at = world.db, world.store, world.gone, world.archived, world.erasing
+    at = world.db, world.store, world.gone, world.archived, world.erasing  # and what depends on these
     if not world.broken and all(map(operator.is_, at, world.sound)):
         return  # nothing has changed since it was looked at
     fault = None
@@ -27,7 +30,7 @@ def broken_now(world: World) -> Iterator[str]:
 
 
 def _broken(world: World) -> Iterator[str]:
-    found = [it for versions in counting(world.db, world.store) for it in versions]
+    found = [it for versions in counting(world.db, world.readable) for it in versions]
     there = set(found)
     for doc in {*world.docs.values(), *world.gone} - there:
         if (doc.id, doc.born) not in world.erasing:
@@ -37,7 +40,7 @@ def _broken(world: World) -> Iterator[str]:
         other = first.setdefault((doc.id, doc.born), doc)
         if other is not doc and (doc.id, doc.born) not in world.forked:
             yield f"counts twice: {shown(other)}, and {shown(doc)}"
-    kept = {it for (kind, _), docs in world.store.items() if kind in ("file", "kept") for it in docs}
+    kept = {it for (kind, _), docs in world.readable.items() if kind in ("file", "kept") for it in docs}
     kept |= in_archive(world.db)
     for doc in world.archived - kept:
         may_go = (doc.id, doc.born) in world.erasing or any(_ended_with(it, doc) for it in world.expired)
@@ -45,6 +48,8 @@ def _broken(world: World) -> Iterator[str]:
             yield f"no longer kept: {shown(doc)}"
     if world.expired:
         yield from _read_again(world)
+    yield from misplaced(world)
+    yield from listed_twice(world)
 
 
 def _latest_on(day: int, found: Iterable[Sequence[Doc]]) -> frozenset[int]:
@@ -92,8 +97,9 @@ def broken_at_rest(world: World) -> Iterator[str]:
         is_current = name in receipts and receipts[name].state in ("open", "closed")
         if kind in ("file", "manifest") and not is_current:
             yield f"left over: the {kind} of {name}"
+    yield from differing(world)
     for (kind, name), docs in world.store.items():
-        for doc in docs if kind in ("file", "kept") else ():
+        for doc in docs if kind.removeprefix("copy ") in ("file", "kept") else ():
             if (doc.id, doc.born) in world.erased:
                 yield f"not erased: {shown(doc)}, in the {kind} of {name}"
     for doc in in_archive(world.db):
@@ -102,7 +108,7 @@ def broken_at_rest(world: World) -> Iterator[str]:
     held = {it.id for it in world.docs.values() if it.day in frozen}
     copies = world.archived | in_archive(world.db)
     later = {it.day for it in copies if it.id in held}  # told once the hold is released
-    found = counting(world.db, world.store)
+    found = counting(world.db, world.readable)
     erasing = [it for it in copies if (it.id, it.born) in world.erasing]
     told = frozenset(number for it in erasing for number in it.readings)  # until its erasure is called again
     for day, summary in world.db.of("summary").items():

@@ -11,9 +11,12 @@ from bucketwise.archivers import decisions
 from tests.explore import (
     actors,
     binding,
+    classes,
     commits,
+    copied,
     effects,
     expiry,
+    lake,
     online,
     online_expiry,
     recovery,
@@ -28,7 +31,7 @@ from tests.explore.world import HOUR, Effect, Manifest, World
 compared, ending = decisions.compared, decisions.ending
 exchange, acquire, acquired = commits.exchange, effects.acquire, effects.acquired
 insert = remodel.insert
-is_emptied, settling = commits.is_emptied, online_expiry.settling
+is_emptied, settling, changes_of = commits.is_emptied, online_expiry.settling, lake.changes_of
 
 
 class Wrong(NamedTuple):
@@ -113,6 +116,16 @@ def not_in_a_grace(run: Any, receipt: Any) -> bool:
 def unread(kind: str, name: str, value: Any) -> Steps:
     """Writes, and believes the reply."""
     yield effects.put(kind, name, value)
+
+
+def as_asked(effect: Effect) -> Steps:
+    """Asks the store alone."""
+    return (yield effect)
+
+
+def without_leaving(known: Any) -> lake.Changes:
+    """Adds to a table, and takes nothing out of it."""
+    return changes_of(known)._replace(leaving=frozenset())
 
 
 def by_fence(other: Manifest, manifest: Manifest, **_named: Any) -> bool:
@@ -230,6 +243,12 @@ _RELEASED = (
     ("step", "A", 16),
     ("hold", "release", 0),
     ("step", "A", 1000),
+)
+_LISTED_AND_MERGED = (
+    ("write", "insert", 1, 0),
+    *_whole("run"),
+    ("write", "insert", 2, 0),
+    *_whole("archive", "compact"),
 )
 _NEAR_ONLY = (runs, "is_looked_at", not_in_a_grace)
 FAULTS = {
@@ -357,7 +376,7 @@ FAULTS = {
     "not-read-back": _fault(
         "the store was believed that it had what was put there",
         (commits, "put_sound", unread),
-        (runs, "look_at_files", nothing),
+        (runs, "check_files", nothing),
         (commits, "look_at_files", nothing),
         seed=119,
     ),
@@ -403,6 +422,25 @@ FAULTS = {
         "an adoption dropped what had been merged into a commit that another database had dropped",
         (recovery, "take_merges_back", nothing),
         seed=53875,
+    ),
+    "deleted-before-copied": _fault(
+        "originals were deleted of what lay in the store, and not in its copy",
+        (copied, "put_compared", nothing),
+        (copied, "get_from_either", as_asked),
+        events=(("write", "insert", 1, 0), *_whole("run")),
+        kind="copied",
+    ),
+    "moved-unasked": _fault(
+        "a receipt told another storage class than that in which a file was",
+        (classes, "move_file", nothing),
+        events=(("write", "insert", 1, 0), *_whole("run"), *[("tick", 24)] * 3, *_whole("run")),
+        kind="moving",
+    ),
+    "listed-twice": _fault(
+        "a table went on listing what another commit in it had replaced",
+        (lake, "changes_of", without_leaving),
+        events=_LISTED_AND_MERGED,
+        kind="lake",
     ),
     "merging-dropped": _fault(
         "online, the copy of a later version was dropped where somebody had deleted that in its grace",

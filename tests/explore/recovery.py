@@ -10,8 +10,29 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from bucketwise.archivers import decisions
-from tests.explore.commits import CURRENT, DROPPED, Run, drop, drop_replaced, mark_dropped, register, rewrite
-from tests.explore.effects import Steps, checked, delete, get, instant, listing, read, required, write
+from tests.explore.commits import (
+    CURRENT,
+    DROPPED,
+    Run,
+    check_files,
+    drop,
+    drop_replaced,
+    mark_dropped,
+    register,
+    rewrite,
+)
+from tests.explore.effects import (
+    Steps,
+    checked,
+    delete,
+    get,
+    instant,
+    listing,
+    present,
+    read,
+    required,
+    write,
+)
 from tests.explore.world import HOUR, Doc, Frozen, Halt, Manifest, Receipt
 
 DELAY = 3 * HOUR
@@ -106,8 +127,8 @@ def drop_all_replaced(run: Run) -> Steps:
         yield from checked(run.lease)
         successor = yield from in_place_of(receipts, found["replaced_by"])
         if successor is not None and receipts[successor].state in (*CURRENT, "replaced"):
-            yield from required("manifest", successor)
-            yield from required("file", successor)
+            yield from present("manifest", successor)
+            yield from check_files(successor)
         yield from drop_replaced(found["_id"]["name"])
 
 

@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from bucketwise.archivers import decisions
-from tests.explore.commits import CURRENT, Run, Writes, copy, look_at_files, make_manifest, register, rewrite
+from tests.explore.commits import CURRENT, Run, Writes, check_files, copy, make_manifest, register, rewrite
 from tests.explore.effects import (
     Steps,
     checked,
+    present,
     read,
     required,
     transaction,
@@ -50,7 +51,7 @@ def roll_up(run: Run, days: Collection[int], *, force: bool = False) -> Steps:
         left = world.db.of("left")
         due = set(days) if force else {*changed, *left}
         ended = {day for day in due if has_ended(day, world.db)}
-        found = counting(world.db, world.store) if due else []
+        found = counting(world.db, world.readable) if due else []
         made = {
             day: summaries[day]._replace(seen=world.dirty.get(day, 0))
             if day in ended and day in summaries
@@ -118,10 +119,10 @@ def without_older(manifest: Manifest, docs: Sequence[Doc], due: list[int]) -> St
 def delete_originals(run: Run, manifest: Manifest, docs: Sequence[Doc], due: Sequence[int]) -> Steps:
     """Deletes the originals of these copies. Returns those that had changed."""
     name = manifest.commit
-    yield from look_at_files(name)
+    yield from check_files(name)
     yield from checked(run.lease)
     yield from run.claim()
-    yield from required("manifest", name)
+    yield from present("manifest", name)
 
     def body(before: Frozen) -> tuple[Writes, decisions.Outcome]:
         verified = [(docs[i].id, docs[i]) for i in due]

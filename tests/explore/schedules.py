@@ -11,9 +11,12 @@ from tests.explore.world import HOUR
 
 GRACES = (0, HOUR)
 
-#: By the last digit of a seed, and by the last two, kinds that are not chosen otherwise.
-_TENTHS = {5: "shared", 7: "ending online"}
-_HUNDREDTHS = {18: "remodelled", 38: "remodelled natively"}
+#: By the rest of a seed divided by twenty, and by a hundred, kinds that are not chosen otherwise.
+_OWN = {
+    **{5: "shared", 15: "shared", 7: "ending online", 17: "ending online"},
+    **{11: "copied", 13: "copied later", 18: "moving", 10: "lake"},
+}
+_SELDOM = {38: "remodelled", 58: "remodelled natively"}
 _RARE = ("start", "kill", "late", "lose", "stale", "arrive", "tick")
 
 
@@ -35,16 +38,16 @@ class Course(NamedTuple):
         verbs = [*verbs, KINDS[kind].clean]
         scope = Scope(tuple(verbs), skews, LENGTHS, chooser.random() < 0.3, is_faulty, kind)
         rarely = {it: chooser.choice((0.2, 1, 3)) for it in _RARE}
-        often = {"step": 3, "write": 0.5, "hold": 0.3, "clone": 0.3, "elsewhere": 0.5}
+        often = {"step": 3, "write": 0.5, "hold": 0.3, "clone": 0.3, "elsewhere": 0.5, "name": 0.3, "rot": 0}
         return cls(chooser.choice(GRACES), scope, {**often, **rarely})
 
 
 def random_schedule(seed: int, depth: int, keys: set[int] | None = None) -> Failure | None:
     """Returns what fails in a random schedule of this many events, and in the clean runs that follow. Adds
-    the states to `keys`. In each tenth schedule the database may be cloned, and in each tenth an online
-    archive has an end."""
+    the states to `keys`. In each tenth schedule the database may be cloned, in each tenth an online archive
+    has an end, and in each tenth the store has a copy."""
     chooser = random.Random(seed)
-    course = Course.by(chooser, _HUNDREDTHS.get(seed % 100, _TENTHS.get(seed % 10)))
+    course = Course.by(chooser, _SELDOM.get(seed % 100) or _OWN.get(seed % 20))
     state = State(course.grace, course.scope)
     events, story = list[Event](), list[str]()
     for _ in range(depth):

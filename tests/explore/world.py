@@ -137,6 +137,9 @@ class Effect(NamedTuple):
     lists: bool = False  # it lists the store, which may tell what was there before its last change
     lease: Any = None  # without which it does nothing
     is_blind: bool = False  # it sees nothing that writers change
+    removes: tuple[Any, ...] = ()  # objects of the store
+    needs: Any = None  # an object that has to be there, and that a copy of the store may give as well
+    is_everywhere: bool = False  # it has to be in each copy of the store
 
     @property
     def may_fail(self) -> bool:
@@ -159,8 +162,8 @@ class World:
 
     __slots__ = (
         "archived", "before", "broken", "changes", "cloned_after", "cloned_at", "db", "deployment", "dirty",
-        "erased", "erasing", "expired", "flying", "forked", "gone", "name", "now", "owner", "owner_before",
-        "returned", "rolled", "sound", "started", "store", "took_over", "written",
+        "erased", "erasing", "expired", "flying", "forked", "gone", "has_copy", "lost", "name", "now",
+        "owner", "owner_before", "returned", "rolled", "sound", "started", "store", "took_over", "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -172,6 +175,7 @@ class World:
         self.dirty = Frozen()  # day -> the number of its last change
         self.started = 0  # actors so far
         self.flying: tuple[tuple[Any, Any], ...] = ()  # writes to the store that have not arrived
+        self.has_copy = False  # the store has one, which is required
         self.deployment = Deployment("it", collections=Frozen({RECEIPTS: "first"}))
         # The truth, which no actor sees:
         self.name = "first"
@@ -191,6 +195,7 @@ class World:
         self.expired: frozenset[Doc] = frozenset()  # what was part of a commit that has ended
         self.returned: frozenset[int] = frozenset()  # ids of buckets that somebody put back by hand
         self.rolled: frozenset[int] = frozenset()  # readings that were ever in a summary
+        self.lost: frozenset[Any] = frozenset()  # objects that the store or its copy had, and has lost
         self.broken: list[str] = []  # promises
         self.sound: tuple[Any, ...] = (None,) * 5  # what was found to keep them
 
@@ -230,10 +235,24 @@ class World:
         """Writes to the store; a manifest only where there is none."""
         if not (key[0] == "manifest" and key in self.store):
             self.before, self.store = self.store, self.store.but({key: value})
+            self.lost -= {key}
 
     def remove(self, keys: Iterable[Any]) -> None:
         """Removes objects from the store."""
-        self.before, self.store = self.store, self.store.but(dict.fromkeys(keys))
+        gone = dict.fromkeys(keys)
+        self.before, self.store = self.store, self.store.but(gone)
+        self.lost = self.lost.difference(gone)
+
+    def lose(self, key: Any) -> None:
+        """Has the store, or its copy, lose an object."""
+        self.remove([key])
+        self.lost |= {key}
+
+    @property
+    def readable(self) -> Frozen:
+        """Returns the store as readers find it: what it has lost, a copy gives."""
+        there = {key: self.store.get(in_copy(key)) for key in self.lost if not is_in_copy(key)}
+        return self.store.but(there) if there else self.store
 
     def commit(self, before: Frozen, changes: Mapping[Any, Any], *, is_erasure: bool = False) -> bool:
         """Commits a transaction that saw `before`. Returns whether it could: nothing that it writes has
@@ -263,7 +282,7 @@ class World:
             if kind in ("into", "merging"):
                 self.archived |= in_archive(self.db)
             elif kind == "receipt" and changes[kind, name].state in ("open", "closed"):
-                self.archived |= frozenset(self.store.get(("file", name), ()))
+                self.archived |= frozenset(self.readable.get(("file", name), ()))
             elif kind == "summary":
                 self.rolled |= changes[kind, name].readings
         if ("online", 0) in self.db:
@@ -369,14 +388,32 @@ class World:
             self.broken.append(f"deleted though it is held: {shown(doc)}")
         if doc not in self.db.get(("into", doc.id), ()) and not any(doc in it for _, it in self.registered()):
             self.broken.append(f"deleted without a copy: {shown(doc)}")
+        if self.has_copy and not self._is_in_copy(doc):
+            self.broken.append(f"deleted before the copy had it: {shown(doc)}")
         if not doc.readings <= self.rolled and not has_ended(doc.day, self.db):
             self.broken.append(f"deleted before its windows were rolled up: {shown(doc)}")
+
+    def _is_in_copy(self, doc: Doc) -> bool:
+        """Returns whether the copy of the store has a bucket, but for what it has lost."""
+        there = self.store.keys() | self.lost
+        names = [name for name, docs in self.registered() if doc in docs]
+        return any({("copy manifest", it), ("copy file", it)} <= there for it in names)
 
     def registered(self) -> Iterator[tuple[str, tuple[Doc, ...]]]:
         """Yields the commits that are read, and what they hold, as far as it is there."""
         for name, receipt in self.db.of("receipt").items():
-            if receipt.state in ("open", "closed") and ("manifest", name) in self.store:
-                yield name, self.store.get(("file", name), ())
+            if receipt.state in ("open", "closed") and ("manifest", name) in self.readable:
+                yield name, self.readable.get(("file", name), ())
+
+
+def in_copy(key: tuple[str, Any]) -> tuple[str, Any]:
+    """Returns the key under which the copy of the store has an object."""
+    return f"copy {key[0]}", key[1]
+
+
+def is_in_copy(key: tuple[str, Any]) -> bool:
+    """Returns whether an object is in the copy of the store."""
+    return key[0].startswith("copy ")
 
 
 def shown(doc: Doc) -> str:

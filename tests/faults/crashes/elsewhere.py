@@ -37,13 +37,12 @@ def without_its_copy(scene: Scene) -> None:
 
 
 def damaged(scene: Scene) -> None:
-    """The copy has lost some of what was archived."""
+    """The copy has lost the last of what was archived, which has its turn in the next daily look."""
     beside_a_copy(scene)
-    for days in (32, 31):  # so long ago that all has its turn in the daily look
+    for days in (32, 31):
         scene.well(now=NOW - days * DAY)
-    lost = [*(scene.folder / "b").rglob("data/**/*.parquet"), *(scene.folder / "b").rglob("manifests/*.json")]
-    for it in lost[::2]:
-        it.unlink()
+    for kind in ("data/**/*.parquet", "manifests/*.json"):
+        max((scene.folder / "b").rglob(kind)).unlink()
 
 
 def run_again(scene: Scene) -> None:

@@ -16,7 +16,7 @@ import struct
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -225,7 +225,7 @@ def _hook_edges(points: Points, folder: str, in_cloud: bool) -> None:
     Path(folder, "spool").mkdir(exist_ok=True)
     _hook_mongo(points)
     _hook_s3(points)
-    _hook_files(points, Path(folder, "store"))
+    _hook_files(points, {Path(folder, "store"): "file", Path(folder, "b"): "copy"})
     if in_cloud:
         _hook_cloud(points)
 
@@ -292,22 +292,22 @@ def _hook_mongo(points: Points) -> None:
     from pymongo.synchronous.pool import Connection
 
     send, receive = Connection.send_message, Connection.receive_message
-    waiting: dict[int, str] = {}  # what was sent last, by connection
-    transactions: dict[bytes, list[str]] = {}
+    waiting: dict[int, tuple[str, str]] = {}  # what was sent last, by connection
+    commands = Commands()
 
     def hooked_send(self: Any, message: bytes, max_doc_size: int) -> None:
         is_ours = points.watches and self.opts.appname == APPLICATION
-        label = _label(message, transactions) if is_ours else None
+        label = commands.label(message) if is_ours else None
         waiting.pop(id(self), None)
         if label is not None:
-            points.begin(label)
+            points.begin(*label)
             waiting[id(self)] = label
         send(self, message, max_doc_size)
 
     def hooked_receive(self: Any, request_id: int | None) -> Any:
         reply = receive(self, request_id)
         label = waiting.pop(id(self), None)
-        if label is not None and points.end(label):
+        if label is not None and points.end(*label):
             self._raise_connection_failure(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
         return reply
 
@@ -315,25 +315,49 @@ def _hook_mongo(points: Points) -> None:
     Connection.receive_message = hooked_receive  # type: ignore[method-assign]
 
 
-def _label(message: bytes, transactions: dict[bytes, list[str]]) -> str | None:
-    """Of a command on the wire. `transactions`: what each has written to so far."""
-    if struct.unpack_from("<i", message, 12)[0] != 2013:
-        return None  # the first greeting of a connection
-    command = _command(message)
-    name = next(iter(command))
-    if name in _IGNORED:
-        return None
-    session = b""
-    if command.get("autocommit") is False:
-        session = bytes(command["lsid"]["id"]) + str(command["txnNumber"]).encode()
-    if name in ("commitTransaction", "abortTransaction"):
-        return f"mongo {name.removesuffix('Transaction')} {_purpose(transactions.get(session, []))}"
-    collection = command["collection"] if name == "getMore" else command[name]
-    collection = str(collection).replace("$cmd.aggregate", "1")  # 1: of the database
-    words = [name, "stream" if collection == "1" else collection, _detail(collection, command)]
-    if session:
-        transactions.setdefault(session, []).append(" ".join(words))
-    return " ".join(word for word in ("mongo", *words, "in transaction" if session else "") if word)
+class Commands:
+    """Gives commands on the wire their labels. Knows what transactions have written so far, and the changes
+    that the journal of a store's copies has."""
+
+    def __init__(self) -> None:
+        self._transactions: dict[bytes, list[str]] = {}
+        self._changes: dict[str, str] = {}  # name -> the first of its keys
+
+    def label(self, message: bytes) -> tuple[str, str] | None:
+        """Returns the label of a command, and the key that it is about, or ""; None where it has none."""
+        if struct.unpack_from("<i", message, 12)[0] != 2013:
+            return None  # the first greeting of a connection
+        command = _command(message)
+        name = next(iter(command))
+        if name in _IGNORED:
+            return None
+        session = b""
+        if command.get("autocommit") is False:
+            session = bytes(command["lsid"]["id"]) + str(command["txnNumber"]).encode()
+        if name in ("commitTransaction", "abortTransaction"):
+            purpose = _purpose(self._transactions.get(session, []))
+            return f"mongo {name.removesuffix('Transaction')} {purpose}", ""
+        collection = command["collection"] if name == "getMore" else command[name]
+        collection = str(collection).replace("$cmd.aggregate", "1")  # 1: of the database
+        key = self._changed(command) if collection == "bucketwise_receipts" and not session else None
+        detail = (
+            _detail(collection, command) if key is None else f"change of {kind_of(key)}" if key else "changes"
+        )
+        words = [name, "stream" if collection == "1" else collection, detail]
+        if session:
+            self._transactions.setdefault(session, []).append(" ".join(words))
+        words += ["in transaction" if session else ""]
+        return " ".join(word for word in ("mongo", *words) if word), key or ""
+
+    def _changed(self, command: Document) -> str | None:
+        """Returns the first key of a change that is written down or crossed off; "" where another process has
+        written it down; None where it is about none."""
+        written = [it for it in command.get("documents", ()) if it.get("kind") == "change"]
+        self._changes |= {it["_id"]["name"]: it["keys"][0] for it in written}
+        named = command["deletes"][0]["q"].get("_id") if "deletes" in command else None
+        names = [it["name"] for it in named["$in"]] if isinstance(named, dict) and "$in" in named else []
+        names = [it["_id"]["name"] for it in written] or [it for it in names if it.startswith("change-")]
+        return self._changes.get(names[0], "") if names else None
 
 
 def _purpose(commands: list[str]) -> str:
@@ -508,9 +532,10 @@ def _hook_cloud(points: Points) -> None:
     clouds.time = SimpleNamespace(**{**vars(without), "sleep": lambda _seconds: None})
 
 
-def _hook_files(points: Points, root: Path) -> None:
+def _hook_files(points: Points, roots: Mapping[Path, str]) -> None:
+    """`roots`: the directories that are stores, and how labels of what is done there begin."""
     for name, what in _FILE_OPERATIONS.items():
-        setattr(os, name, _hooked_file(points, root, getattr(os, name), what))
+        setattr(os, name, _hooked_file(points, roots, getattr(os, name), what))
     setattr(os, "fsync", lambda _handle: None)  # noqa: B010  # the machine goes on
     store = import_module("bucketwise.archivers.stores.file").FileStore
     listed = store.list
@@ -518,33 +543,39 @@ def _hook_files(points: Points, root: Path) -> None:
     store.list = lambda self, prefix="", after="": list(listed(self, prefix, after))
     methods = {"get_bytes": "read", "head": "look at", "put_bytes": "put", "list": "list"}
     for name, what in methods.items():
-        setattr(store, name, _hooked_method(points, getattr(store, name), what))
+        setattr(store, name, _hooked_method(points, roots, getattr(store, name), what))
 
 
-def _hooked_file(points: Points, root: Path, do: Any, what: str) -> Any:
+def _hooked_file(points: Points, roots: Mapping[Path, str], do: Any, what: str) -> Any:
     def hooked(path: Any, *given: Any, **named: Any) -> Any:
-        places = [str(it) for it in (path, *given) if str(it).startswith(f"{root}/") or str(it) == str(root)]
-        if not places or not points.watches:
+        found = [
+            (str(it), root)
+            for it in (path, *given)
+            for root in map(str, roots)
+            if str(it).startswith(f"{root}/") or str(it) == root
+        ]
+        if not found or not points.watches:
             return do(path, *given, **named)
-        label = f"file {what} {kind_of(places[-1].removeprefix(str(root)))}"
+        place, root = found[-1]
+        label = f"{roots[Path(root)]} {what} {kind_of(place.removeprefix(root))}"
         try:
-            result, is_lost = points.step(label, lambda: do(path, *given, **named), places[-1])
+            result, is_lost = points.step(label, lambda: do(path, *given, **named), place)
         except FileNotFoundError:
             if what == "remove":  # somebody else has
-                points.end(label, places[-1])
+                points.end(label, place)
             raise
         if is_lost:
-            raise OSError(errno.EIO, "Input/output error", places[-1])
+            raise OSError(errno.EIO, "Input/output error", place)
         return result
 
     return hooked
 
 
-def _hooked_method(points: Points, do: Any, what: str) -> Any:
+def _hooked_method(points: Points, roots: Mapping[Path, str], do: Any, what: str) -> Any:
     """A call of the store's: its reply is lost where it gives an error of the file system instead."""
 
     def hooked(self: Any, key: str = "", *given: Any, **named: Any) -> Any:
-        label = f"file {what} {kind_of(key)}"
+        label = f"{roots.get(self._root, 'file')} {what} {kind_of(key)}"
         result, is_lost = points.step(label, lambda: do(self, key, *given, **named), str(key))
         if is_lost:
             with self._errors(what, key):

@@ -19,7 +19,7 @@ class Step(NamedTuple):
     @property
     def moments(self) -> tuple[Moment, ...]:
         """Work inside the process has no reply that could be lost; nothing is changed by a lost answer."""
-        if self.label.split()[0] not in ("mongo", "s3", "file", "cloud"):
+        if self.label.split()[0] not in ("mongo", "s3", "file", "cloud", "copy"):
             return "before", "after"
         return ("before", "after", "lost", "goes on") if self.changes else ("before", "after", "lost")
 
@@ -121,7 +121,35 @@ _QUARANTINE, _TARGETS = (
 )
 _FILES, _OBJECTS = "bucketwise.archivers.stores.file:", "bucketwise.archivers.stores.s3:S3Store."
 _COPIED, _REPAIRED = ("copied", "encrypted"), ("repaired", "repaired and encrypted")
-_JOURNAL = "bucketwise.archivers.records.changes:StoreJournal."
+_JOURNAL, _COPY = (
+    "bucketwise.archivers.records.changes:StoreJournal.",
+    "bucketwise.archivers.stores.copied:put_compared",
+)
+_MENDED, _FILLED = (*_REPAIRED, "looked after"), ("filled",)
+#: What is done in the copy of a store, to which objects, in which jobs.
+_IN_COPY = (
+    ("put", ("data", "manifests"), (*_COPIED, *_FILLED, *_MENDED)),
+    ("place", ("data", "manifests"), (*_COPIED, *_FILLED, *_MENDED)),
+    ("put", ("buckets", "marker", "lineage", "owner"), (*_COPIED, *_FILLED)),
+    ("place", ("buckets", "marker", "lineage", "owner"), (*_COPIED, *_FILLED)),
+    ("make folder", ("data", "buckets", "manifests", "lineage", "other", ".tmp"), (*_COPIED, *_FILLED)),
+    ("read", ("data", "buckets", "manifests", "marker", "owner"), (*_COPIED, *_FILLED, *_MENDED)),
+    ("read", ("lineage",), (*_COPIED, *_FILLED)),
+    ("remove", (".tmp",), (*_COPIED, *_FILLED, *_MENDED)),
+    ("put", ("keyring",), ("encrypted",)),
+    ("place", ("keyring",), ("encrypted",)),
+    ("read", ("keyring",), ("encrypted", "repaired and encrypted")),
+    ("look at", ("manifests",), _MENDED),
+    ("list", ("manifests", "lineage", "versions", "holds"), _REPAIRED),
+    ("list", ("data", "buckets"), ("looked after",)),
+    ("list", ("other",), _FILLED),
+    ("remove", ("lineage",), ("moved",)),
+)
+#: Changes of which kinds of objects the journal of copies has, in which jobs.
+_CHANGES = (
+    *((kind, _COPIED) for kind in ("data", "buckets", "manifests", "marker", "lineage", "owner")),
+    ("keyring", ("encrypted",)),
+)
 _ENCRYPTED = "bucketwise.archivers.stores.encrypted:EncryptedStore."
 _REPAIR, _MOVER = (
     "bucketwise.archivers.copying.repairing:Repair.",
@@ -1103,8 +1131,6 @@ STEPS = (
     ),
     Step("unpin committed", "mongo commit unpin", "bucketwise.jobs.restore.unpin:release_pins", ("unpin",)),
     # Copies of the store, and what is encrypted
-    Step("change of copies written down", "mongo insert bucketwise_receipts", _JOURNAL + "begin", _COPIED),
-    Step("change of copies crossed off", "mongo delete bucketwise_receipts", _JOURNAL + "end", _COPIED),
     Step("keyring put", "file put keyring", _ENCRYPTED + "keyring", ("encrypted",)),
     Step("keyring in place", "file place keyring", _FILES + "_place", ("encrypted",)),
     Step(
@@ -1117,17 +1143,7 @@ STEPS = (
         "bucketwise.archivers.records.changes:CopyRecords.note_filled",
         ("filled",),
     ),
-    Step("copy's part put", "file put data", "bucketwise.archivers.copying.filling:transfer", ("filled",)),
-    Step("copy's part read", "file read data", "bucketwise.archivers.copying.filling:transfer", ("filled",)),
-    Step(
-        "copy's manifest put",
-        "file put manifests",
-        "bucketwise.archivers.copying.filling:transfer",
-        ("filled",),
-    ),
     Step("owner looked for", "file look at owner", _REPAIR + "run", _REPAIRED),
-    Step("damaged part put back", "file put data", _REPAIR + "run", (*_REPAIRED, "looked after")),
-    Step("damaged manifest put back", "file put manifests", _REPAIR + "run", (*_REPAIRED, "looked after")),
     Step(
         "what is put back is readable",
         "mongo update bucketwise_receipts next move",
@@ -1164,4 +1180,17 @@ STEPS = (
     Step("late part put", "s3 PutObject data", _WRITER + "write", ("late and cold",)),
     Step("part asked for", "s3 RestoreObject data", _OBJECTS + "thaw", ("thawed",)),
     Step("cold part looked at", "s3 HeadObject data", _OBJECTS + "standing", ("thawed",)),
+    *(
+        Step(f"change of {kind} {done}", f"mongo {do} bucketwise_receipts change of {kind}", where, jobs)
+        for kind, jobs in _CHANGES
+        for do, done, where in (
+            ("insert", "written down", _JOURNAL + "begin"),
+            ("delete", "crossed off", _JOURNAL + "end"),
+        )
+    ),
+    *(
+        Step(f"in the copy: {do} {kind}", f"copy {do} {kind}", _COPY, jobs)
+        for do, kinds, jobs in _IN_COPY
+        for kind in kinds
+    ),
 )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.explore.paths import explored
-from tests.faults.crashes.elsewhere import COPY, GLACIER, KEY, MOVES
+from tests.explore.paths import explored, explored_beside_a_copy
+from tests.faults.crashes.elsewhere import COPY, GLACIER, MOVES
 from tests.faults.crashes.jobs import ENDING, LAKE
 from tests.faults.crashes.points import Logged, read_log
 
@@ -67,9 +67,26 @@ _STEPS = {
     r"mongo commit end of buckets": "end buckets",
     r"mongo commit end of a day": "end day",
     r"mongo commit lifted tombstones": "lift",
+    r"mongo insert bucketwise_receipts change of (data|buckets)": "begin change of file",
+    r"mongo insert bucketwise_receipts change of manifests": "begin change of manifest",
+    r"mongo insert bucketwise_receipts change of versions": "begin change of kept",
+    r"mongo insert bucketwise_receipts change of superseded": "begin change of link",
+    r"mongo delete bucketwise_receipts change of (data|buckets)": "end change of file",
+    r"mongo delete bucketwise_receipts change of manifests": "end change of manifest",
+    r"mongo delete bucketwise_receipts change of versions": "end change of kept",
+    r"mongo delete bucketwise_receipts change of superseded": "end change of link",
+    r"mongo delete bucketwise_receipts changes": "end changes",
+    r"mongo update bucketwise_receipts copy": "filling",
+    r"(file put|s3 PutObject) iceberg": "put table",
+    r"mongo commit note of the table": "table",
+    r"(file remove|s3 DeleteObjects) iceberg": "delete table",
+    r"mongo commit schedule of moves": "schedule",
+    r"s3 CopyObject data": "move",
+    r"mongo commit move of parts": "moved",
 }
 #: What is beside the protocol: work in memory, what is read of MongoDB, listings, parts of what counts as one
 #: step, and books of our own that decide nothing here.
+_OTHERS = r"(iceberg|lineage|owner|marker|keyring|holds|checkpoints|receipts|\.tmp)"
 _BESIDE = (
     r"read config|sort into what goes|encode|make .*|rebuild documents|report",
     r"mongo (find|getMore|aggregate|count|distinct|listIndexes|listCollections|createIndexes) .*",
@@ -80,8 +97,10 @@ _BESIDE = (
     r"mongo commit (claim|checkpoint|entries (joined|compared)|question for holds|erasure (begun|ended))",
     r"mongo (create|createIndexes) it_archive\w*|mongo commit heads of collections",
     r"mongo commit (erased files counted|tombstones of summaries|held commits|move of receipts|heads)",
+    r"mongo update bucketwise_receipts next move",  # when what is put back moves to another storage class
     r"mongo update bucketwise_receipts (store|lineage|owner|policy|known.*|compacted|damaged)",
-    r"(file \w+|file look at|s3 \w+|cloud \w+) (lineage|owner|marker|holds|checkpoints|receipts|\.tmp)",
+    rf"(file \w+|file look at|s3 \w+|cloud \w+) {_OTHERS}",
+    rf"mongo (insert|delete) bucketwise_receipts change of {_OTHERS}",
     r"file (place|make folder|remove folder|list) .*|(s3 List\w+|cloud list) .*",
     r"(file \w+|file look at|s3 \w+|cloud \w+) other",
 )
@@ -94,27 +113,44 @@ class UnknownStep(AssertionError):
 def words(labels: Iterator[str]) -> Iterator[frozenset[str]]:
     """Yields the words of each operation that is a step."""
     for label in labels:
-        found = next((it for pattern, it in _STEPS.items() if re.fullmatch(pattern, label)), None)
+        is_in_copy = label.startswith("copy ")  # the same, in the copy of a store
+        known = label.replace("copy ", "file ", 1) if is_in_copy else label
+        found = next((it for pattern, it in _STEPS.items() if re.fullmatch(pattern, known)), None)
         if found is not None:
-            yield frozenset(found.split(", "))
-        elif not any(re.fullmatch(it, label) for it in _BESIDE):
+            yield frozenset(f"copy {it}" if is_in_copy else it for it in found.split(", "))
+        elif not any(re.fullmatch(it, known) for it in _BESIDE):
             raise UnknownStep(f"the model has no step {label!r}")
 
 
-#: The verbs that the model has, and what policies have that it has not.
-_VERBS = {
-    *("archive", "run", "compact", "restore", "unpin", "erase", "undelete"),
-    *("rollup", "backfill", "hold", "pause", "resume", "remodel"),
+#: The programs of the model that verbs are.
+_OFFLINE = {
+    it: it
+    for it in (
+        *("archive", "run", "compact", "restore", "unpin", "erase", "undelete"),
+        *("rollup", "backfill", "hold", "pause", "resume", "remodel"),
+    )
 }
-_VERBS_ONLINE = {"archive", "run", "erase", "undelete"}
-_WITHOUT = (COPY, KEY, LAKE, MOVES, GLACIER)
+_ONLINE = {
+    **{"archive": "archive_online", "run": "archive_online", "erase": "erase_online"},
+    "undelete": "undelete",
+}
+_BESIDE_A_COPY = {"archive": "archive", "run": "run_and_look", "copy": "fill", "repair": "repair"}
+_WITH_A_TABLE = {"compact": "compact_and_sync", "run": "run_and_sync"}
+
+
+def programs_of(text: str) -> Mapping[str, str]:
+    """Returns the programs of the model that verbs are, of a policy with this text."""
+    if is_online(text):
+        return {**_ONLINE, "run": "run_online"} if ENDING in text else _ONLINE
+    if LAKE in text:
+        return _WITH_A_TABLE
+    found = _BESIDE_A_COPY if COPY in text else _OFFLINE
+    return {**found, "run": "run_and_move"} if MOVES in text or GLACIER in text else found
 
 
 def is_modelled(text: str, *verbs: str) -> bool:
     """Returns whether the model has runs of a policy with this text, of whatever verbs there are."""
-    if any(it in text for it in _WITHOUT):
-        return False
-    return (_VERBS_ONLINE if is_online(text) else _VERBS).issuperset(verbs)
+    return programs_of(text).keys() >= set(verbs)
 
 
 def is_online(text: str) -> bool:
@@ -126,21 +162,13 @@ def verb_of(command: Sequence[str]) -> str:
     return "backfill" if "--slices" in command else command[0]
 
 
-def program_of(text: str, verb: str) -> str:
-    """Returns the program of the model that does what a verb does. `text`: of its policy."""
-    if not is_online(text) or verb == "undelete":
-        return verb
-    ends = verb == "run" and ENDING in text
-    return "erase_online" if verb == "erase" else "run_online" if ends else "archive_online"
-
-
 def follow(text: str, verb: str, log: Path) -> int:
     """Follows a run in the model, as far as it came. Returns how many steps it had. `text`: of its policy."""
-    program = program_of(text, verb)
+    program, paths = programs_of(text)[verb], explored_beside_a_copy() if COPY in text else explored()
     done, steps = in_order([it for it in read_log(log) if it.mark == "<"]), 0
     for orders in (done.orders, *((it,) for it in done.unused)):
         traces = [list(words(it.label for it in order)) for order in orders]
-        faults = [explored().fault(program, it) for it in traces]
+        faults = [paths.fault(program, it) for it in traces]
         assert None in faults, faults[0]
         steps += len(traces[0])
     return steps

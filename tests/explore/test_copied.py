@@ -1,0 +1,60 @@
+"""A store with a copy: traces that no program of the model could leave are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explore.paths import Paths, explored_beside_a_copy
+from tests.faults.crashes.traces import words
+
+
+def changed(kind: str, *steps: str) -> list[str]:
+    """A change of an object, in the journal."""
+    change = f"bucketwise_receipts change of {kind}"
+    return [f"mongo insert {change}", *steps, f"mongo delete {change}"]
+
+
+def put(kind: str) -> list[str]:
+    return changed(kind, f"file put {kind}", f"copy put {kind}", f"copy read {kind}")
+
+
+COPIED = [*put("data"), *put("buckets"), "file read data", "file read buckets"]
+COMMITTED = [
+    *("file look at data", "file look at buckets", "mongo update bucketwise_receipts begun"),
+    *(*put("manifests"), "file read manifests", "mongo commit receipt"),
+]
+READ = [f"{place} read {kind}" for kind in ("data", "buckets") for place in ("file", "copy")]
+DELETED = [*READ, "file look at manifests", "mongo commit delete"]
+CLEARED = changed("data", "copy remove data", "file remove data")
+
+
+@pytest.fixture(scope="module")
+def paths() -> Paths:
+    return explored_beside_a_copy()
+
+
+@pytest.mark.parametrize("cleared", [[], CLEARED])
+def test_a_run_is_followed_as_far_as_it_came(paths: Paths, cleared: list[str]) -> None:
+    whole = list(words(iter([*cleared, *COPIED, *COMMITTED, *DELETED])))
+    assert [paths.fault("archive", whole[:end]) for end in range(len(whole) + 1)] == [None] * (len(whole) + 1)
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_no_step_of_a_change_can_be_left_out(paths: Paths, at: int) -> None:
+    whole = [*put("data"), *COPIED[5:]]
+    assert paths.fault("archive", list(words(iter(whole)))) is None
+    assert paths.fault("archive", list(words(iter([*whole[:at], *whole[at + 1 :]])))) is not None
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        [COPIED[0], COPIED[2]],  # the copy first
+        [*CLEARED[:1], *CLEARED[2:]],  # deleted in the store alone
+        [CLEARED[0], CLEARED[2], CLEARED[1]],  # or there first
+        [*COPIED, *COMMITTED[:4], *COMMITTED[7:]],  # a manifest that the copy has not
+        [*COPIED, *COMMITTED, *READ[::2], *DELETED[4:]],  # the copy's files were not asked for
+    ],
+)
+def test_what_comes_too_early_is_told(paths: Paths, trace: list[str]) -> None:
+    assert paths.fault("archive", list(words(iter(trace)))) is not None
