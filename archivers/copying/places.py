@@ -67,7 +67,7 @@ def _waits_for_owner(context: ArchiveContext, copy: Copy) -> bool:
 
 def marker_fault(context: ArchiveContext, copy: Copy, *, is_new: bool) -> HaltedError | None:
     """Returns an error where a copy is another store than it was, or another database's. `is_new`: it may be
-    empty. Raises StoreError."""
+    empty, or have no marker yet beside what says that the archive is ours. Raises StoreError."""
     receipts, policy = context.receipts, context.policy
     record = read_record(receipts, context.store.url if context.store else None)
     with naming(copy):
@@ -86,7 +86,7 @@ def marker_fault(context: ArchiveContext, copy: Copy, *, is_new: bool) -> Halted
     wanted = record.marker or record.known
     if wanted is None and (store := copied(context)) is not None:
         wanted = read_marker(store.first)  # a run died before it was recorded
-    if found is None and is_new and owner is None:
+    if found is None and is_new and owner in (None, record.owner):
         return None
     if found is None:
         reason = f"its marker {KEY} is gone"
