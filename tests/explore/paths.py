@@ -194,7 +194,8 @@ class Paths:
             may_repeat = _is_read(words) or bool(last.intersection(words))
             if moves:
                 said = frozenset(str(it) for it, _ in moves)
-                unsure = {it for it in last if words & _UNSURE.get(it, frozenset())}
+                has_read = any(_is_read({it}) for it in last)
+                unsure = {it for it in last if not has_read and words & _UNSURE.get(it, frozenset())}
                 last = said | unsure | last.intersection(_PIECES if words & _PIECES else words)
                 there = self._silently((to for _, to in moves), said)
                 here = there | (here if may_repeat else set())
@@ -218,7 +219,7 @@ class Paths:
 
 #: A roll-up reads and writes the summaries of one level after another.
 _PIECES = frozenset({"read summaries", "summaries"})
-#: A file is several objects. Where nothing tells whether one was put, it is read before the next one.
+#: A file is several objects. Where nothing tells whether one was put, it is read, once, before the next one.
 _UNSURE = {"put file": frozenset({"read file", "check file"})}
 
 
