@@ -71,24 +71,27 @@ def archive(run: Run) -> Steps:
     yield from sweep(run)
 
 
-def run(run: Run) -> Steps:
-    """The verb `run`, of a policy whose archive ends."""
+def archive_and_merge(run: Run) -> Steps:
+    """What each `run` begins with."""
     yield from archive(run)
     yield from merge_all(run)
+
+
+def run(run: Run) -> Steps:
+    """The verb `run`, of a policy whose archive ends."""
+    yield from archive_and_merge(run)
     yield from expire(run)
 
 
 def run_and_look(run: Run) -> Steps:
     """The verb `run`, of a policy whose store has a copy: with its daily look, at all at once."""
-    yield from archive(run)
-    yield from merge_all(run)
+    yield from archive_and_merge(run)
     yield from mend(run)
 
 
 def run_and_move(run: Run) -> Steps:
     """The same, of a policy whose parts move to another storage class."""
-    yield from archive(run)
-    yield from merge_all(run)
+    yield from archive_and_merge(run)
     yield from move(run)
     yield from mend(run)
 
@@ -101,8 +104,7 @@ def compact_and_sync(run: Run) -> Steps:
 
 def run_and_sync(run: Run) -> Steps:
     """The verb `run`, of a policy with an Iceberg table."""
-    yield from archive(run)
-    yield from merge_all(run)
+    yield from archive_and_merge(run)
     yield from sync(run)
 
 

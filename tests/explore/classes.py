@@ -12,7 +12,7 @@ from bucketwise.archivers.classes import Place, Schedule
 from bucketwise.archivers.records.receipts import FIRST
 from tests.explore.commits import Run
 from tests.explore.copied import OBJECTS, waiting
-from tests.explore.effects import Steps, checked, get, instant, present, read, required, transaction
+from tests.explore.effects import Steps, checked, get, instant, present, read, required, transaction, written
 from tests.explore.world import DAY, Effect, Frozen, Manifest, World, end_of
 
 #: How old readings are when their parts move, and to which class.
@@ -27,7 +27,7 @@ def move(run: Run) -> Steps:
     lacks waits: it may not be readable any more."""
     if not (yield read("schedule")):
         noted = Frozen({("schedule", 0): SCHEDULE.text})
-        yield from transaction(run.lease, "note the schedule of moves", partial(_with, noted))
+        yield from transaction(run.lease, "note the schedule of moves", partial(written, noted))
     known = yield read("receipt", "stored", "change")
     closed = [name for name, it in known.of("receipt").items() if it.state == "closed" and not it.tombstone]
     for name in closed:
@@ -38,11 +38,7 @@ def move(run: Run) -> Steps:
             yield from checked(run.lease)
             yield from move_file(name, classes[FIRST])
             moved = Frozen({("stored", name): Frozen({**stored, **classes})})
-            yield from transaction(run.lease, f"note the class of {name}", partial(_with, moved))
-
-
-def _with(writes: Frozen, _before: Frozen) -> tuple[Frozen, None]:
-    return writes, None
+            yield from transaction(run.lease, f"note the class of {name}", partial(written, moved))
 
 
 def move_file(name: str, named: str) -> Steps:

@@ -44,6 +44,10 @@ class _Numbered(NamedTuple):
         return write(f"crosses off a change of {_named(*self.change.keys)}", {self.name: None})
 
 
+def _numbered(run: Run, number: int, keys: tuple[Key, ...], *, deleted: bool) -> _Numbered:
+    return _Numbered(("change", (run.now, run.lease.fence, number)), Change(keys, deleted))
+
+
 def _named(*keys: Key) -> str:
     return ", ".join(f"the {kind} of {name}" for kind, name in keys)
 
@@ -56,31 +60,24 @@ def mirrored(run: Run, work: Steps) -> Steps:
     yield from require_filled()
     yield from catch_up(run)
     if (yield get(*MARKER)) is None:
-        here = _Numbered(
-            ("change", (run.now, run.lease.fence, next(numbers))), Change((MARKER,), deleted=False)
-        )
+        here = _numbered(run, next(numbers), (MARKER,), deleted=False)
         yield from put_in_both(put(*MARKER, True), here)
     while True:
         try:
             effect: Effect = work.send(reply)
         except StopIteration:
             return None
-        if effect.put is not None:
-            change = Change((effect.put[0],), deleted=False)
-        else:
-            change = Change(effect.removes, deleted=True)
-        here = _Numbered(("change", (run.now, run.lease.fence, next(numbers))), change)
+        reply = None
         if effect.name.startswith("puts the"):
+            assert effect.put is not None
+            here = _numbered(run, next(numbers), (effect.put[0],), deleted=False)
             yield from put_in_both(effect, here)
         elif effect.name.startswith("deletes the"):
-            yield from delete_in_both(effect, here)
+            yield from delete_in_both(effect, _numbered(run, next(numbers), effect.removes, deleted=True))
         elif effect.needs is not None:
             reply = yield from get_from_either(effect)
-            continue
         else:
             reply = yield effect
-            continue
-        reply = None
 
 
 def has_copy() -> Effect:

@@ -86,6 +86,11 @@ def transaction(
     raise Failed("write conflicts")
 
 
+def written(writes: Mapping[Any, Any], _before: Frozen) -> tuple[Mapping[Any, Any], None]:
+    """Returns the writes of a transaction that are known before it begins."""
+    return writes, None
+
+
 def commit(lease: Held | None, name: str, begun: Begun, *, is_erasure: bool) -> Effect:
     """Commits a transaction. The reply is False where it conflicts with another one's write."""
 

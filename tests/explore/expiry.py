@@ -122,7 +122,12 @@ def taken_over(db: Frozen, manifests: Sequence[Manifest]) -> list[str]:
 
 def holding(db: Frozen, manifests: Sequence[Manifest]) -> frozenset[int]:
     """Returns the days of the holds that cover any of these."""
-    return frozenset(day for day, days in db.of("hold").items() if any(it.days & days for it in manifests))
+    return covering(db, frozenset[int]().union(*(it.days for it in manifests)))
+
+
+def covering(db: Frozen, covered: frozenset[int]) -> frozenset[int]:
+    """Returns the days of the holds that cover any of these days."""
+    return frozenset(day for day, days in db.of("hold").items() if days & covered)
 
 
 def not_ended(world: World) -> Iterator[str]:

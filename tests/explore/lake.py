@@ -49,9 +49,14 @@ def sync(run: Run) -> Steps:
 
 def changes_of(known: Frozen) -> Changes:
     """Returns what a table lacks, and what it has too many, by the marks of receipts."""
-    standing = {name for name, it in known.of("receipt").items() if it.state in CURRENT}
+    standing = standing_in(known)
     marked = set(known.of(_MARK))
     return Changes(frozenset(standing - marked), frozenset(marked - standing))
+
+
+def standing_in(db: Frozen) -> set[str]:
+    """Returns the commits that stand."""
+    return {name for name, it in db.of("receipt").items() if it.state in CURRENT}
 
 
 def write_table(run: Run, listed: frozenset[str]) -> Steps:
@@ -85,7 +90,7 @@ def listed_twice(world: World) -> Iterator[str]:
 def not_listed(world: World) -> Iterator[str]:
     """Yields how the table differs from what stands, once runs have followed."""
     listed = world.store.get(("table", world.db.get(LAST)), frozenset())
-    standing = {name for name, it in world.db.of("receipt").items() if it.state in CURRENT}
+    standing = standing_in(world.db)
     if listed != standing:
         yield f"the table lists {sorted(listed)}, and {sorted(standing)} stand"
     if world.store.get(("point", "it")) != world.db.get(LAST):

@@ -11,8 +11,8 @@ from functools import partial
 from bucketwise.archivers import decisions
 from bucketwise.archivers.expiring.rule import RetentionRule
 from tests.explore.commits import Run, Writes
-from tests.explore.effects import Steps, checked, instant, read, transaction
-from tests.explore.expiry import check_holds, ended_by, rule_at
+from tests.explore.effects import Steps, checked, instant, read, transaction, written
+from tests.explore.expiry import check_holds, covering, ended_by, rule_at
 from tests.explore.online import archive_online
 from tests.explore.world import DAYS, HOUR, Doc, Frozen, World, end_of, has_ended, last_day
 
@@ -43,11 +43,7 @@ def expire(run: Run) -> Steps:
     if new:
         placed = Frozen({**rule.tombstone, "receipt": 1})
         tombstones = {("tombstone", day): placed for day in new}
-        yield from transaction(run.lease, "place tombstones", partial(_write, tombstones))
-
-
-def _write(writes: Writes, _before: Frozen) -> tuple[Writes, None]:
-    return writes, None
+        yield from transaction(run.lease, "place tombstones", partial(written, tombstones))
 
 
 def days_of(db: Frozen) -> Iterator[int]:
@@ -70,7 +66,7 @@ def end(run: Run, rule: RetentionRule, day: int) -> Steps:
     for name, docs in ending_on(day, (yield read("into"))).items():
         yield from checked(run.lease)
         if not has_ended(day, (yield read("ended"))):
-            yield from transaction(run.lease, "note what has ended", partial(_write, noting_end(day)))
+            yield from transaction(run.lease, "note what has ended", partial(written, noting_end(day)))
 
         def body(db: Frozen, name: int = name, docs: Sequence[Doc] = docs) -> tuple[Writes, Outcome]:
             tombstone = db.get(("tombstone", day))
@@ -108,7 +104,7 @@ def removing(db: Frozen, day: int, name: int) -> tuple[Writes, Outcome]:
 def holding(db: Frozen, name: int) -> frozenset[int]:
     """Returns the days of the holds that cover an archived bucket, or any version of it."""
     docs: Iterable[Doc] = (*db.get(("into", name), ()), *db.get(("version", name), ()))
-    return frozenset(day for day, days in db.of("hold").items() if any(it.day in days for it in docs))
+    return covering(db, frozenset(it.day for it in docs))
 
 
 def settling(db: Frozen, day: int, held: frozenset[int]) -> Writes:
