@@ -164,7 +164,7 @@ class Binding:
         self.check()
         assert self.state.checked is not None
         if self.store is not None:
-            self._judge(self.store, self.state.checked.record.lineage, _listed(self.store, self.policy))
+            self._judge_all(self.store, self.state.checked, _listed(self.store, self.policy))
 
     def claim(self) -> None:
         """Makes sure, before the first write of a run, that the archive is this deployment's and its store
@@ -238,10 +238,9 @@ class Binding:
     def _claim(self, store: ObjectStore, checked: Checked) -> None:
         record, at = checked.record, self._time(checked.record)
         listed = _listed(store, self.policy)
-        self._judge(store, record.lineage, listed)
+        self._judge_all(store, checked, listed)
         markers = self._markers(store)
         mark = markers.claimed(record.marker, record.known)
-        store.delete([step_key(self.policy, it) for it in listed[:-1]])  # of runs that died
         step = record.lineage.next(listed, self._run_id)
         lineage, owner = record.lineage.begin(step, listed[-1:]), record.owner or uuid.uuid4().hex
         facts: Document = {"owner": owner, "deployment": checked.renewed.body}
@@ -249,6 +248,7 @@ class Binding:
         if record.deployment is None:
             facts |= {"since": at, "baseline": read_heads(self.receipts) is not None}
         self.transact(partial(self._begin, record, facts))
+        store.delete([step_key(self.policy, it) for it in listed[:-1]])  # of runs that died
         self._move(store, lineage, step, at)  # first: of two that begin at once, one halts here
         if checked.file is None or checked.stored != checked.renewed:
             self._put_owner(store, owner, checked.renewed, at, is_new=checked.file is None)
@@ -305,6 +305,13 @@ class Binding:
         found = put_checked(store, key, data, if_absent=is_new, is_others=is_others)
         if OwnerFile.of(found, f"{store.url}/{key}").owner != owner:
             raise HaltedError(self._not_ours("another database has just begun to archive there"))
+
+    def _judge_all(self, store: ObjectStore, checked: Checked, listed: list[Step]) -> None:
+        self._judge(store, checked.record.lineage, listed)
+        if checked.record.lineage.went_on(listed, has_owner=checked.file is not None):
+            told = _told(store, self.policy, listed[-1])
+            reason = f"somebody else went on from the last step of its lineage, {listed[-1].number}, {told}"
+            raise HaltedError(self._not_ours(f"{reason}. This database may be a clone of the one that did"))
 
     def _judge(self, store: ObjectStore, lineage: Lineage, listed: list[Step]) -> None:
         if fault := self._fault(store, lineage, listed):

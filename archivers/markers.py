@@ -364,6 +364,16 @@ class Lineage:
         oldest = min((it.number for it in self.begun), default=0) if self.done else 0
         return sorted(it for it in listed if it not in self.begun and it.number >= oldest)
 
+    def went_on(self, listed: Iterable[Step], *, has_owner: bool) -> bool:
+        """Returns whether somebody went on from the last step, which was never done here. The step before it
+        is removed, and with the first one the owner's file comes, only once it is done: so a clone of the
+        database, made before that, finds that it is not alone."""
+        last = self.begun[-1] if self.begun else None
+        there = set(listed)
+        if last is None or last not in there or self.done >= last.number:
+            return False
+        return there == {last} if self.done else has_owner
+
     def next(self, listed: Iterable[Step], run: str) -> Step:
         """Returns the step that comes after all others."""
         return Step(max((it.number for it in (*listed, *self.begun)), default=0) + 1, run)

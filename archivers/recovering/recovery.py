@@ -26,7 +26,7 @@ from bucketwise.archivers.format.manifest import (
     encoded,
     origin_spans,
 )
-from bucketwise.archivers.format.names import Commit, checkpoint_key, checkpoints_prefix, commits
+from bucketwise.archivers.format.names import Commit, checkpoint_key, checkpoints_prefix, commits, day_number
 from bucketwise.archivers.records.deletions import are_known, last_receipt, latest
 from bucketwise.archivers.records.heads import (
     CheckedHeads,
@@ -52,7 +52,7 @@ from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.archivers.writes import compare_all, may_cover, units
 from bucketwise.buckets.bson.raw import Batch
-from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.rollups.context import transaction
 from bucketwise.rollups.holds import Hold, Holds
 from bucketwise.rollups.progress import note_left
@@ -334,8 +334,7 @@ class Recovery:
         unknown = [*found.own, *found.newer]
         if self._work.adopts:
             self._work.check()
-            spans = [(as_ms(it.first), as_ms(it.last) + 1) for it in unknown]
-            note_left(self._work.database, self._work.policy, spans)
+            self._note_left(unknown, listed)
             self._adopt_merges(unknown, listed)
         for forgotten in check_all_present(self._receipts, self._archive, adopts=self._work.adopts):
             self._receipts.mark_dropped(forgotten.name)
@@ -349,6 +348,14 @@ class Recovery:
         superseded.clear_unfinished(self._work.fence, self._receipts.current, self._own_fences)
         self._adopt_unknown(self._listed(), [*heads, *unknown])
         return is_all
+
+    def _note_left(self, unknown: Sequence[Manifest], listed: Container[str]) -> None:
+        """Notes that what this database has forgotten is to be rolled up, and what it takes for archived and
+        another one has taken out."""
+        taken = [it for it in self._receipts.commits() if it.name not in listed]
+        spans = [(as_ms(it.first), as_ms(it.last) + 1) for it in unknown]
+        spans += [(day_number(it.first) * DAY_MS, (day_number(it.last) + 1) * DAY_MS) for it in taken]
+        note_left(self._work.database, self._work.policy, spans)
 
     def _found(self, listed: dict[str, Commit]) -> Unregistered:
         """Returns the commits without a receipt. Raises DamagedError where one is neither a run's own nor to

@@ -62,7 +62,7 @@ class Binding:
 
     def check_lineage(self) -> Steps:
         """Raises Halt where somebody else has written there."""
-        judge(self.known.record.lineage, (yield from steps()))
+        judge_all(self.known, (yield from steps()))
 
 
 def bound(work: Callable[[Run], Steps]) -> Maker:
@@ -129,6 +129,13 @@ def check_ours(checked: Checked) -> None:
         raise Halt(reason)
 
 
+def judge_all(known: Known, listed: list[Step]) -> None:
+    """Raises Halt where `judge` does, or somebody went on from a step that was never done here."""
+    judge(known.record.lineage, listed)
+    if known.record.lineage.went_on(listed, has_owner=known.checked.file is not None):
+        raise Halt("somebody else went on from the last step")
+
+
 def judge(lineage: Lineage, listed: Iterable[Step]) -> None:
     """Raises Halt where the store was rolled back, or somebody else has written there."""
     steps = sorted(listed)
@@ -148,8 +155,7 @@ def claim(run: Run, known: Known) -> Steps:
     lineage."""
     check_ours(known.checked)
     listed: list[Step] = yield from steps()
-    judge(known.record.lineage, listed)
-    yield from remove(listed[:-1])
+    judge_all(known, listed)
     step = known.record.lineage.next(listed, known.run)
     lineage = known.record.lineage.begin(step, listed[-1:])
     owner = known.record.owner or known.run
@@ -164,6 +170,7 @@ def claim(run: Run, known: Known) -> Steps:
         return {KEY: began}, None
 
     yield from transaction(run.lease, "begin a step", body)
+    yield from remove(listed[:-1])
     yield from move(lineage, step)
     if known.checked.file is None or known.checked.stored != deployment:
         yield from put_owner(owner, deployment)
@@ -229,7 +236,7 @@ def is_needed(known: Known) -> Steps:
     listed = yield from steps()
     try:
         check_ours(known.checked)
-        judge(known.record.lineage, listed)
+        judge_all(known, listed)
     except Halt:
         return True
     return known.record.adopting is not None

@@ -128,7 +128,8 @@ def make_manifest(
 def receipt_of(manifest: Manifest, live: Iterable[bool]) -> Receipt:
     """Returns the receipt of a commit."""
     flags = tuple(bool(it) for it in live)
-    return Receipt("open" if any(flags) else "closed", flags, manifest.sequence, manifest.created)
+    state = "open" if any(flags) else "closed"
+    return Receipt(state, flags, manifest.sequence, manifest.created, manifest.days)
 
 
 def registering(before: Frozen, manifest: Manifest, live: Iterable[bool]) -> Writes:
@@ -223,7 +224,7 @@ def mark_dropped(name: str) -> Effect:
 
     def do(world: World) -> None:
         found: Receipt = world.db["receipt", name]
-        dropped = Receipt("dropped", (), found.sequence, 0, found.replaced_by, ended=found.ended)
+        dropped = Receipt("dropped", (), found.sequence, 0, found.days, found.replaced_by, ended=found.ended)
         if is_emptied(found):
             dropped = dropped._replace(state="emptied", created=found.created, tombstone=found.tombstone)
         world.write({("receipt", name): dropped})

@@ -33,9 +33,10 @@ from tests.explore.effects import (
     required,
     write,
 )
-from tests.explore.world import HOUR, Doc, Frozen, Halt, Manifest, Receipt
+from tests.explore.world import HOUR, Doc, Frozen, Halt, Manifest, Receipt, World
 
 DELAY = 3 * HOUR
+NO_LEASE = Frozen({"fence": 0})
 #: The number and fence of the commit that a bucket was archived in first.
 Origin = tuple[int, int]
 
@@ -57,7 +58,7 @@ def recover(run: Run, *, adopts: bool = False) -> Steps:
         yield from adopt_merges(run)
     yield from look_for_missing(run, adopts=adopts)
     yield from drop_all_replaced(run)
-    yield from clear(run)
+    yield from clear(run, adopts=adopts)
     yield from clear_unfinished(run)
     yield from adopt_unknown(run, adopts=adopts)
 
@@ -70,9 +71,11 @@ def nothing_is_left(run: Run, *, adopts: bool) -> bool:
 
 def note_left(listed: Frozen) -> Steps:
     """Notes that the days of commits without a receipt are to be rolled up: the summaries of this database do
-    not count what it has forgotten."""
+    not count what it has forgotten; and those of commits that are missing, which they count."""
     receipts = (yield read("receipt")).of("receipt")
     days = {day for name, it in listed.items() if name not in receipts for day in it.days}
+    taken = (it for name, it in receipts.items() if it.state in CURRENT and name not in listed)
+    days |= {day for it in taken for day in it.days}
     if days:
         yield write("notes days to roll up", {("left", day): True for day in days})
 
@@ -142,8 +145,9 @@ def in_place_of(receipts: Mapping[str, Receipt], successor: str | None) -> Steps
     return successor
 
 
-def clear(run: Run) -> Steps:
-    """Removes files that runs under older leases have left without a commit."""
+def clear(run: Run, *, adopts: bool) -> Steps:
+    """Removes files that runs under older leases have left without a commit: of this database, or, where it
+    adopts, of any."""
     files: Frozen = yield listing("file")
     listed: Frozen = yield listing("manifest")
     unlisted = [(name, fence_of(name)) for name in sorted(files) if name not in listed]
@@ -153,8 +157,20 @@ def clear(run: Run) -> Steps:
         return
     known = yield read("receipt", "fence")
     check_unregistered(left, known.of("receipt"))
-    check_own(left, known.of("fence"))
+    if not adopts:
+        check_own(left, known.of("fence"))
     yield delete("file", *left)
+
+
+def yet_to_come(world: World) -> int:
+    """Returns how many leases are taken before all files of no commit are of older ones: another database's
+    may be ahead."""
+    left = [
+        fence_of(name)
+        for kind, name in world.store
+        if kind == "file" and ("manifest", name) not in world.store
+    ]
+    return max(0, max(left, default=0) - int(world.db.get(("lease", 0), NO_LEASE)["fence"]))
 
 
 def clear_unfinished(run: Run) -> Steps:

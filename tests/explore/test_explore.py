@@ -16,6 +16,11 @@ def test_no_schedule_breaks_a_promise() -> None:
     assert [it.wrong for it in failures if it is not None] == []
 
 
+@pytest.mark.parametrize("seed", [3003045, 3015155])
+def test_schedules_that_failed_once_hold(seed: int) -> None:
+    assert random_schedule(seed, 100) is None
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_the_past_is_found(name: str) -> None:
     with put_back(name) as fault:

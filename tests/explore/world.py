@@ -76,6 +76,7 @@ class Receipt(NamedTuple):
     live: tuple[bool, ...]
     sequence: int
     created: int
+    days: frozenset[int]
     replaced_by: str | None = None
     replaced_at: int | None = None
     tombstone: Frozen | None = None
@@ -184,7 +185,7 @@ class World:
         )
         self.owner_before: str | None = None  # before an adoption that is under way
         self.took_over = False  # an adoption has just ended
-        self.cloned_at = 0  # how many readings there were then
+        self.cloned_at = -1  # how many readings there were then
         self.cloned_after = 0  # how many actors had started by then
         self.forked: frozenset[tuple[int, int]] = frozenset()  # buckets that changed in one of two databases
         self.written = 0  # readings so far
@@ -227,9 +228,16 @@ class World:
         self.db = self.db.but(changes)
 
     def _fork(self, changes: Mapping[Any, Any]) -> None:
-        """Notes buckets that are not what they are in the other database any more."""
-        both = (it for key in changes if key[0] == "doc" for it in (self.db.get(key), changes[key]))
-        self.forked |= {(it.id, it.born) for it in both if it is not None and it.born <= self.cloned_at}
+        """Notes buckets that are not what they are in the other database any more; among them those that were
+        restored here, since they may be live there."""
+        if self.cloned_at < 0:
+            return
+        for key in changes:
+            before, after = self.db.get(key), changes[key]
+            if key[0] == "doc":
+                is_back = any(after in docs for docs in self.store.of("file").values())
+                both = (it for it in (before, after) if it is not None)
+                self.forked |= {(it.id, it.born) for it in both if is_back or it.born <= self.cloned_at}
 
     def put(self, key: Any, value: Any) -> None:
         """Writes to the store; a manifest only where there is none."""

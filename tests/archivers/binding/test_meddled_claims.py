@@ -114,6 +114,25 @@ def test_the_first_step_stays_our_own_however_many_runs_die_after_it(
     binding(database, store).check_claim()
 
 
+@pytest.mark.parametrize("steps_before", [0, 1])
+def test_a_clone_that_was_made_while_a_step_was_put_halts_once_that_run_went_on(
+    database: Database[Document], store: Meddled, steps_before: int
+) -> None:
+    for _ in range(steps_before):
+        binding(database, store).claim()
+    receipts = database["bucketwise_receipts"]
+    cloned: list[Document] = []
+    store.after["step"] = lambda: cloned.extend(receipts.find())
+    binding(database, store).claim()
+    binding(database, store).check_claim()
+    for document in cloned:
+        receipts.replace_one({"_id": document["_id"]}, document)
+    with pytest.raises(HaltedError, match="somebody else went on from the last step of its lineage"):
+        binding(database, store).claim()
+    reason = binding(database, store).reason_to_adopt()
+    assert reason is not None and f"{steps_before + 1}, moved by me on here" in reason
+
+
 @pytest.mark.parametrize("when", [MARKER, "step"], ids=["at once", "once it was read back"])
 def test_a_marker_that_another_database_put_in_its_place_is_taken(
     database: Database[Document], store: Meddled, when: str

@@ -128,6 +128,27 @@ def test_what_was_archived_after_the_backup_is_rolled_up_once_it_is_adopted(
     other.drop_database(moved.database.name)
 
 
+@after("run -p ticks")
+def test_a_summary_of_what_another_database_took_out_is_told_once_it_is_adopted(
+    place: Place, other: MongoClient[dict[str, Any]]
+) -> None:
+    day = START + timedelta(days=2)
+    place.write_config(POLICIES.replace('after = "30d"', 'after = "30d"\ngrace = "3d"'))
+    place.database.ticks.insert_one({"_id": 1, "symbol": "A", "d": day, "p": {"1": 1.0}})
+    assert place("run", "-p", "ticks").code == 0
+    moved = restored_as(place, other)
+    place.database.ticks.delete_one({"_id": 1})  # its copy counts, so far
+    assert place("run", "-p", "ticks", now="2018-09-02T00:00:00Z").code == 0
+    moved.database.ticks.update_one({"_id": 1}, {"$set": {"d": day + timedelta(days=5)}})
+    assert moved("adopt", "-p", "ticks", "--reason", "moved").code == 0
+    assert moved("run", "-p", "ticks", now="2018-09-03T00:00:00Z").code == 3  # it waits for its grace
+    assert place("adopt", "-p", "ticks", "--reason", "moved back").code == 0
+    ran = place("run", "-p", "ticks", "--json", now="2018-09-08T00:00:00Z")
+    rolled_up = ran.policy("ticks")["rollup"]
+    assert (ran.code, rolled_up["kept"], rolled_up["gone"]) == (3, 2, 1)  # its hour and its day
+    other.drop_database(moved.database.name)
+
+
 @pytest.mark.proof
 @after("run -p ticks")
 def test_of_a_database_and_its_snapshot_the_second_to_write_halts(place: Place) -> None:
