@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +42,20 @@ from bucketwise.rollups.progress import note_ended
 Document = dict[str, Any]
 
 
+class Holding(NamedTuple):
+    """The hold that keeps a bucket. Another one may have its name later."""
+
+    name: str
+    digest: str
+
+
 @dataclass(frozen=True)
 class SortedBuckets:
     """Buckets that are past their time: those that go, those that a hold keeps (and which hold), and those
     that are live as well."""
 
     removable: NDArray[np.int64]
-    held: Counter[str]
+    held: Counter[Holding]
     live: int
 
 
@@ -181,7 +188,7 @@ class OnlineExpiry:
         if held := tombstone.get("held"):
             self.report.held.update(dict(zip(held, tombstone["kept"], strict=True)))
             return
-        kept, stays = Counter[str](), False
+        kept, stays = Counter[Holding](), False
         for batch in self._archived.ending(*_span(day), self._also):
             mine, past = self._past(batch)
             stays |= len(past) < mine
@@ -193,7 +200,7 @@ class OnlineExpiry:
                 stays |= bool(found.live) or len(found.removable) + found.held.total() < len(piece)
                 if len(found.removable):
                     self.report.expired.add([day], len(found.removable), piece.take(found.removable).size)
-        self.report.held += kept
+        self.report.held += Counter({it.name: count for it, count in kept.items()})
         if self.writes and not stays:
             self._settle(day, kept)
 
@@ -228,7 +235,9 @@ class OnlineExpiry:
                 live |= self.context.receipts.open(piece.main.ids, state, session).keys()
         found = decisions.ending(piece.main.raw_ids, held, live)
         removable = np.array(found.removable, dtype=np.int64)
-        return SortedBuckets(removable, Counter(hold.name for hold in held.values()), len(found.live))
+        by, counts = {it.name: it.digest for it in holds}, Counter(hold.name for hold in held.values())
+        holding = Counter({Holding(name, by[name]): count for name, count in counts.items()})
+        return SortedBuckets(removable, holding, len(found.live))
 
     def _covered(self, piece: Batch, holds: Sequence[Hold], session: ClientSession | None) -> dict[int, Hold]:
         """Returns the holds that cover buckets, or any of their versions, which go with them."""
@@ -289,7 +298,7 @@ class OnlineExpiry:
         }
         self.context.deletions.record_end(facts, session)
 
-    def _settle(self, day: int, held: Counter[str]) -> None:
+    def _settle(self, day: int, held: Counter[Holding]) -> None:
         """Updates the tombstone of a day. An empty day needs none; one whose rest is held is not read until a
         hold on it is released. Where one was released meanwhile, the next run reads it again."""
         identity = {"_id": self._identity(day)}
@@ -297,9 +306,10 @@ class OnlineExpiry:
 
         def step(session: ClientSession) -> None:
             if held:
-                if not held.keys() <= {it.name for it in self._holds(session)}:
+                if not held.keys() <= {(it.name, it.digest) for it in self._holds(session)}:
                     return
-                update = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
+                names = [it.name for it in held]
+                update = {"tombstone.held": names, "tombstone.kept": list(held.values())}
                 self.context.receipts.collection.update_one(identity, {"$set": update}, session=session)
             else:
                 self.context.receipts.collection.delete_one(identity, session=session)

@@ -211,7 +211,10 @@ def test_a_hold_keeps_what_it_covers_until_it_is_released(prepared: States, to: 
     assert cycle.archived() == []
 
 
-def test_a_hold_that_is_released_before_its_day_is_settled_keeps_nothing(prepared: States) -> None:
+@pytest.mark.parametrize("is_placed_again", [False, True], ids=["gone", "another of its name"])
+def test_a_hold_that_is_released_before_its_day_is_settled_keeps_nothing(
+    prepared: States, is_placed_again: bool
+) -> None:
     """The transaction that notes what a hold keeps looks at the hold again."""
     cycle, due, calls = prepared(two_days("online"), under_tombstones), PAST + DAY, list[int]()
     assert writer(cycle, due).place(hold("MDB", TimeRange(None, DAY0 + 6 * HOUR)))
@@ -220,6 +223,7 @@ def test_a_hold_that_is_released_before_its_day_is_settled_keeps_nothing(prepare
         calls.append(1)
         if len(calls) == 3:  # after the end is noted, and buckets are deleted
             assert writer(cycle, due).release("case-9", "ann")
+            assert not is_placed_again or writer(cycle, due).place(hold("ORCL"))
 
     assert told(expire(cycle, due, guard=guard)) == {"case-9": 6, "expired": 42}
     assert both(cycle, due) == {"expired": 6}
