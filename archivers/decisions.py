@@ -177,6 +177,17 @@ def droppable(replaced: Iterable[Document], now: datetime, delay: timedelta) -> 
     return found
 
 
+def in_place_of(name: str, successors: Mapping[str, str | None]) -> str | None:
+    """Returns the commit that stands in the place of a replaced one by now; None where nothing of it is left.
+    `successors`: of all commits that others have taken over, by name. Only this one has to be sound for
+    the others to go: it has all that they had, whatever they have lost since."""
+    found: str | None = name
+    left = dict(successors)  # each is followed once, whatever records say
+    while found is not None and found in left:
+        found = left.pop(found)
+    return found
+
+
 def left_over(files: Iterable[tuple[str, int]], fence: int) -> list[str]:
     """Returns the keys of files of no commit that a run may clear: those written under older leases. A newer
     holder's carry a higher fence, so a run that has lost its lease can't take them away."""

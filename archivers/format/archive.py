@@ -25,6 +25,7 @@ from bucketwise.archivers.format.names import (
     Commit,
     CommitName,
     commit_of_file,
+    files_named_for,
     superseded_key,
 )
 from bucketwise.archivers.format.series import RowFilter, misfit, series_types
@@ -44,6 +45,7 @@ from bucketwise.archivers.format.writing import (
     thawable,
 )
 from bucketwise.archivers.stores.base import Cold, check_read_back
+from bucketwise.archivers.stores.copied import places_of
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
 from bucketwise.buckets.decoding.decode import BucketSet
@@ -419,11 +421,13 @@ class OfflineArchive(ArchivedCommits):
         for file in (*section.parts, section.buckets_file):
             check_readable(self.store, file)
 
-    def drop(self, manifest: Manifest) -> None:
+    def drop(self, commit: Commit) -> None:
         """Removes a commit. Its manifest is moved first, so that a crash leaves files of no commit, never a
-        commit without files."""
-        self.chain.drop(manifest)
-        self.store.delete([file.key for file in manifest.files])
+        commit without files. Where it is lost, all goes that has the commit's name, in copies as well."""
+        if (manifest := self.chain.drop(commit)) is not None:
+            self.store.delete([file.key for file in manifest.files])
+        else:
+            self.store.delete(files_named_for(places_of(self.store), self.policy.identity, commit))
 
     def set_aside(self, commit: str, section: int, batch: Batch) -> None:
         """Keeps buckets that are about to be removed from a section of a commit, as BSON, under a key that no

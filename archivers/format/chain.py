@@ -252,12 +252,19 @@ class Chain:
                 return
         self._halt(key)
 
-    def drop(self, manifest: Manifest) -> None:
-        """Takes a commit out; its manifest stays as a link of the chain."""
-        key = manifest_key(self._policy, manifest.sequence, manifest.commit)
-        self.put(link_key(self._policy, manifest.commit, manifest.sha256), self._store.get_bytes(key))
+    def drop(self, commit: Commit) -> Manifest | None:
+        """Takes a commit out; its manifest stays as a link of the chain. Returns it, also if it was dropped
+        before; None where it can't be read, from a copy of the store neither."""
+        assert commit.seal is not None  # it was registered, or its manifest was read
+        key, found = manifest_key(self._policy, commit.sequence, commit.name), None
+        with contextlib.suppress(DamagedError):
+            found = self.link(Link(sequence=commit.sequence, commit=commit.name, sha256=commit.seal))
+            with contextlib.suppress(NotFound):  # it was dropped before
+                data = self._store.get_sound(key, partial(has_seal, seal=commit.seal))
+                self.put(link_key(self._policy, commit.name, commit.seal), data)
         self._store.delete([key])
-        self._manifests.pop((manifest.sequence, manifest.commit), None)
+        self._manifests.pop((commit.sequence, commit.name), None)
+        return found
 
     def sign(self, manifest: Manifest, keys: Keys) -> bool:
         """Signs a manifest, or the link that is left of it, unless the first key has signed it. Returns

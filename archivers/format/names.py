@@ -211,6 +211,14 @@ def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator
             yield commit
 
 
+def files_named_for(stores: Iterable[ObjectStore], policy: str, commit: CommitName) -> list[str]:
+    """Returns the keys of the files that lie in some of these stores under a commit's name."""
+    days = range(day_number(commit.first), day_number(commit.last) + 1)
+    folders = [*(f"data/dt={date.fromordinal(EPOCH + it)}" for it in days), "meta/buckets"]
+    prefixes = [f"{policy}/{folder}/{commit.name}" for folder in folders]
+    return sorted({found.key for store in stores for prefix in prefixes for found in store.list(prefix)})
+
+
 def links(store: ObjectStore, policy: str, commit: str = "") -> Iterator[tuple[str, str]]:
     """Yields the dropped commits whose manifests are left: their names, and how their seals begin. `commit`:
     that one alone."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
+from bucketwise.archivers import decisions
 from bucketwise.archivers.decisions import Outcome
 from bucketwise.archivers.format.archive import Copied, OfflineArchive, Positions
 from bucketwise.archivers.format.chain import ChainPosition
@@ -35,6 +36,7 @@ from bucketwise.archivers.records.receipts import (
     commit_of,
     facts_of,
     live_of,
+    record_fault,
 )
 from bucketwise.archivers.records.registry import begin, end_update
 from bucketwise.archivers.run import ArchiveRun
@@ -202,7 +204,7 @@ class CommitRegistry:
         self.transaction(exchange)
         if successor is not None:
             self._archive.check_stored(successor)
-        self._archive.drop(manifest)
+        self._archive.drop(manifest.name)
         self.receipts.mark_dropped(manifest.commit)
         return successor
 
@@ -218,6 +220,18 @@ class CommitRegistry:
             self._work.check()
             self.drop_replaced(receipt)
 
+    def check_standing(self, name: str, successors: Mapping[str, str | None]) -> None:
+        """Raises DamagedError where the commit that stands in the place of a replaced one is registered, and
+        its manifest or a file is gone, or damaged. `successors`: of all replaced commits, by name."""
+        standing = decisions.in_place_of(name, successors)
+        if standing in successors:
+            raise record_fault(
+                name, "it says that another commit stands in its place, which was replaced by it"
+            )
+        for commit in self.receipts.registered([standing] if standing else []).values():
+            self._archive.check_present(manifest := self._archive.current(commit))
+            self._archive.check_stored(manifest)
+
     def drop_replaced(self, receipt: Document) -> None:
         """Drops a replaced commit, or finishes that after a crash. Raises DamagedError where nothing sealed
         says that it was replaced."""
@@ -225,8 +239,8 @@ class CommitRegistry:
         commit = commit_of(receipt)
         if "replaced_at" in receipt:
             self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})
-        if commit is not None and self._archive.is_there(commit):
-            self._archive.drop(self._archive.manifest(commit))
+        if commit is not None:
+            self._archive.drop(commit)
         if commit is not None and "ended" in receipt:
             self._clear_kept_versions(self._archive.chain.link(link_of(commit)), receipt["ended"])
         self.receipts.mark_dropped(receipt["_id"]["name"])

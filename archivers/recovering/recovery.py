@@ -7,7 +7,7 @@ there, or from one that had lost its lease: nothing was deleted because of it, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -167,7 +167,7 @@ class ForgottenMerges:
         for manifest in self._cut_off(unknown, listed):
             self._work.check()
             for name in listed.keys() & set(manifest.replaces):
-                self._archive.drop(self._archive.manifest(listed.pop(name)))
+                self._archive.drop(self._archive.manifest(listed.pop(name)).name)
 
     def _cut_off(self, unknown: Sequence[Manifest], listed: Container[str]) -> Iterator[Manifest]:
         """Yields the merged commits of which some that they replaced were dropped by a forgotten run."""
@@ -384,12 +384,13 @@ class Recovery:
     def _drop_replaced(self) -> None:
         """Finishes exchanges by dropping replaced commits, the oldest first: only the manifest of a later one
         says what it replaced."""
-        replaced = list(self._receipts.in_state(REPLACED, "offline"))
+        replaced = list(self._receipts.replaced())
         successors = {it["_id"]["name"]: it["replaced_by"] for it in replaced}
-        droppable = decisions.droppable(replaced, self._work.now, self._work.archive.compact.delay)
+        waiting = [it for it in replaced if it["state"] == REPLACED]
+        droppable = decisions.droppable(waiting, self._work.now, self._work.archive.compact.delay)
         for receipt in self._without_held(droppable):
             self._work.check()
-            self._check_successor(receipt["replaced_by"], successors)
+            self._registry.check_standing(receipt["_id"]["name"], successors)
             self._registry.drop_replaced(receipt)
 
     def _without_held(self, receipts: list[Document]) -> list[Document]:
@@ -415,22 +416,13 @@ class Recovery:
         span = as_ms(receipt["first"]), as_ms(receipt["last"]) + 1
         if "replaced_at" not in receipt or not hold.touches(*span):
             return False
-        commit = commit_of(receipt)
-        if commit is None or not self._archive.is_there(commit):
+        if (commit := commit_of(receipt)) is None:
             return False
-        return may_cover(hold, self._archive.manifest(commit), self._work.policy)
-
-    def _check_successor(self, name: str | None, successors: Mapping[str, str | None]) -> None:
-        """Raises DamagedError where the commit that replaced another is registered, and its manifest or a
-        file is gone, or damaged. If it was replaced itself, another database may have dropped it: then it is
-        the one in its place. `successors`: of replaced commits, by name."""
-        for commit in self._receipts.registered([name] if name else []).values():
-            if self._archive.is_there(commit):
-                self._archive.check_stored(self._archive.manifest(commit))
-            elif commit.name in successors:
-                self._check_successor(successors[commit.name], successors)
-            else:
-                self._archive.raise_missing(commit)
+        try:
+            manifest = self._archive.chain.link(link_of(commit))
+        except DamagedError:
+            return True  # nothing tells which series it holds
+        return may_cover(hold, manifest, self._work.policy)
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Registers the commits that have no receipt, each after those that came before it; `last` are those
@@ -455,7 +447,7 @@ class Recovery:
         for manifest in sorted(manifests, key=lambda it: (it.sequence, it.fence, it.commit)):
             self._work.check()
             if decisions.is_unfinished(manifest.replaces, listed, partial(self._archive.has_files, manifest)):
-                self._archive.drop(manifest)
+                self._archive.drop(manifest.name)
             else:
                 is_own = manifest.link in own
                 self._adopt(manifest, manifest.link in covered, is_own, lost is not None or not is_own)

@@ -326,6 +326,13 @@ def copies_of(store: ObjectStore | None) -> CopiedStore | None:
     return inner if isinstance(inner, CopiedStore) else None
 
 
+def places_of(store: ObjectStore) -> Sequence[ObjectStore]:
+    """Returns the stores in which the objects of one lie: itself, or the first store and each copy. To be
+    listed: what they hold may be encrypted."""
+    found = copies_of(store)
+    return [store] if found is None else found.stores
+
+
 def names_of(store: CopiedStore | None) -> Sequence[str]:
     """Returns the names of a store's copies."""
     return [it.name for it in store.copies] if store is not None else []

@@ -206,10 +206,10 @@ def exchange(run: Run, replaced: Staying, successor: Manifest | None, *, stays: 
 
 def drop(name: str) -> Steps:
     """Takes a commit out of the store. Its manifest goes first, and stays as a link."""
-    found = yield get("manifest", name)
+    found = yield get("manifest", name)._replace(needs=("manifest", name))
     if found is not None:
         yield from put_sound("link", name, found)
-        yield delete("manifest", name)
+    yield delete("manifest", name)
     yield delete("file", name)
 
 
@@ -254,8 +254,7 @@ def drop_replaced(name: str) -> Steps:
     if receipt.replaced_at is not None:
         due = receipt._replace(replaced_at=None)
         yield write(f"notes that {name} is due", {("receipt", name): due})
-    if (yield get("manifest", name)) is not None:
-        yield from drop(name)
+    yield from drop(name)
     if receipt.ended and (kept := (yield from kept_of((yield from required("link", name))))):
         yield delete("kept", *kept)
     yield mark_dropped(name)

@@ -278,15 +278,17 @@ def needed(world: World) -> Iterator[str]:
     """Yields the verbs that somebody has to call before runs go on."""
     if world.has_copy and FILLED not in world.db and not _is_new(world):
         yield "copy"
-    if world.lost:
+    if any(world.db["receipt", name].state in CURRENT for _, name in world.lost):
         yield "repair"
 
 
 def losable(world: World) -> Iterator[Key]:
-    """Yields what the store or the copy may lose: what the other one has, and nothing waits for."""
-    current = {name for name, it in world.db.of("receipt").items() if it.state in CURRENT}
+    """Yields what the store or the copy may lose: what the other one has, and nothing waits for; and whatever
+    is left of commits that others have taken over."""
+    states = {name: it.state for name, it in world.db.of("receipt").items()}
     for key in world.store:
         ours = _kind(key), key[1]
-        is_needed = ours[0] in ("file", "manifest") and ours[1] in current and ours not in waiting(world.db)
-        if is_needed and {ours, in_copy(ours)} <= world.store.keys():
-            yield key
+        if ours[0] in ("file", "manifest") and ours not in waiting(world.db):
+            is_elsewhere = {ours, in_copy(ours)} <= world.store.keys()
+            if states.get(ours[1]) == "replaced" or (is_elsewhere and states.get(ours[1]) in CURRENT):
+                yield key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -145,10 +145,9 @@ def directly(db: Any, manifests: Any) -> list[str]:
     return [name for name, it in found if it.replaced_by == manifests[0].commit and it.state == "replaced"]
 
 
-def directly_in_place(_receipts: Any, successor: str | None) -> Steps:
+def directly_in_place(name: str, successors: Mapping[str, str | None]) -> str | None:
     """Takes a successor for the one that has what it replaced, whatever has become of it."""
-    yield from ()
-    return successor
+    return successors[name]
 
 
 def noted_before(run: Any, number: int) -> Steps:
@@ -182,14 +181,13 @@ _MERGED_TWICE = (
     ("tick", 1),
     *_whole("run"),
 )
-_MERGED_TWICE_AND_CLONED = (
+_WAITING = (
     ("write", "insert", 1, 0),
     *_whole("archive"),
     ("write", "insert", 1, 0),
     *_whole("archive", "compact"),
     ("write", "insert", 2, 0),
     *_whole("archive", "compact"),
-    ("clone", False),
 )
 _ADOPTED_BACK = (
     ("clone", True),
@@ -409,9 +407,15 @@ FAULTS = {
     ),
     "successor-dropped": _fault(
         "an adoption halted where another database had dropped what was merged twice",
-        (recovery, "in_place_of", directly_in_place),
-        events=_MERGED_TWICE_AND_CLONED,
+        (decisions, "in_place_of", directly_in_place),
+        events=(*_WAITING, ("clone", False)),
         kind="shared",
+    ),
+    "successor-lost": _fault(
+        "runs halted where a merged commit was lost that had been merged again",
+        (decisions, "in_place_of", directly_in_place),
+        events=(*_WAITING, ("rot", "file", "f3-0")),
+        kind="copied",
     ),
     "adopted-in-part": _fault(
         "an adoption did not look for what another database had dropped",

@@ -126,23 +126,15 @@ def drop_all_replaced(run: Run) -> Steps:
             if it.replaced_at is not None:
                 document["replaced_at"] = instant(it.replaced_at)
             replaced.append(document)
+    successors = {name: it.replaced_by for name, it in receipts.items() if it.state == "replaced"}
     for found in decisions.droppable(replaced, instant(run.now), timedelta(milliseconds=DELAY)):
         yield from checked(run.lease)
-        successor = yield from in_place_of(receipts, found["replaced_by"])
-        if successor is not None and receipts[successor].state in (*CURRENT, "replaced"):
-            yield from present("manifest", successor)
-            yield from check_files(successor)
-        yield from drop_replaced(found["_id"]["name"])
-
-
-def in_place_of(receipts: Mapping[str, Receipt], successor: str | None) -> Steps:
-    """Returns the commit that has what a replaced one had: its successor, or, where another database has
-    dropped that, the one in its place."""
-    while successor is not None and receipts[successor].state == "replaced":
-        if (yield get("manifest", successor)) is not None:
-            break
-        successor = receipts[successor].replaced_by
-    return successor
+        name = found["_id"]["name"]
+        standing = decisions.in_place_of(name, successors)
+        if standing is not None and receipts[standing].state not in DROPPED:
+            yield from present("manifest", standing)
+            yield from check_files(standing)
+        yield from drop_replaced(name)
 
 
 def clear(run: Run, *, adopts: bool) -> Steps:
