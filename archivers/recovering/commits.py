@@ -214,8 +214,9 @@ class CommitRegistry:
             if receipt["replaced_by"] in names:  # by this commit, or by one that it replaced
                 mine.append(receipt)
                 names.add(receipt["_id"]["name"])
-        if mine:
+        if mine:  # what this commit has lost may lie in these alone
             self._archive.check_present(manifest)
+            self._archive.check_stored(manifest)
         for receipt in reversed(mine):
             self._work.check()
             self.drop_replaced(receipt)

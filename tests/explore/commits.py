@@ -27,6 +27,7 @@ from tests.explore.world import (
     Doc,
     Effect,
     Frozen,
+    Halt,
     Manifest,
     Receipt,
     World,
@@ -243,6 +244,7 @@ def drop_what_it_replaced(run: Run, name: str) -> Steps:
             names.add(key)
     if mine:
         yield from present("manifest", name)
+        yield from check_files(name)
     for key in reversed(mine):
         yield from checked(run.lease)
         yield from drop_replaced(key)
@@ -261,11 +263,14 @@ def drop_replaced(name: str) -> Steps:
 
 
 def with_replaced(manifest: Manifest) -> Steps:
-    """Returns a manifest, and those of all commits that it took over."""
+    """Returns a manifest, and those of all commits that it took over. Raises Halt where one is gone."""
     found, waiting = [manifest], list(manifest.replaces)
+    receipts = (yield read("receipt")).of("receipt")
     while waiting:
         name = waiting.pop()
         there: Manifest | None = (yield get("manifest", name)) or (yield get("link", name))
+        if there is None and name in receipts:
+            raise Halt(f"the manifest of {name} is missing")
         if there is not None:
             found.append(there)
             waiting += there.replaces

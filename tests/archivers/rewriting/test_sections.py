@@ -24,6 +24,7 @@ from bucketwise.archivers.compact import (
 )
 from bucketwise.archivers.erasing.erasure import Erasure
 from bucketwise.archivers.erasing.offline import commits_of
+from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving import sweep
@@ -370,3 +371,24 @@ def test_small_closed_commits_become_one(cells: list[int]) -> None:
     day = [standing(i, it, is_closed=True) for i, it in enumerate(cells, 1)]
     (group,) = groups(day, SECTION, None)
     assert group == day
+
+
+def test_what_was_merged_stays_while_a_section_of_the_merged_commit_is_lost(
+    database: Database[Document], file_store: Store
+) -> None:
+    """An erasure reads the section that holds the series, and would drop the rest of what lies elsewhere."""
+    cycle = Cycle(database, of_hours(), file_store, memory=memory_for(SMALL["hours"])).load()
+    often(cycle, step=1, hours=HOURS)
+    small = {it.name for it in cycle.as_stored().commits()}
+    assert cycle.compact().into == 1
+    (merged,) = {it.name for it in cycle.as_stored().commits()} - small
+    path = max(cycle.root.rglob(f"{merged}.?.parquet"))
+    data = path.read_bytes()
+    path.unlink()
+    before = {it for name in small for it in cycle.root.rglob(f"*{name}*")}
+    with pytest.raises(DamagedError, match=path.name):
+        cycle.erase({"symbol": "S0"})
+    assert {it for name in small for it in cycle.root.rglob(f"*{name}*")} == before
+    path.write_bytes(data)
+    assert cycle.erase({"symbol": "S0"}).is_found is False
+    assert {it.name for it in cycle.as_stored().commits()} & small == set()
