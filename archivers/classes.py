@@ -388,7 +388,7 @@ class Mover:
     def _move(self, schedule: Schedule, receipt: Document, classes: dict[str, str]) -> None:
         context, commit = self.context, commit_of(receipt)
         assert commit is not None
-        manifest = self.archive.manifest(commit)
+        manifest = self.archive.current(commit)
         context.check()
         context.binding.claim()
         moved = 0

@@ -262,7 +262,7 @@ class _Compactor:
 
     def _merge(self, group: Sequence[CommitInfo]) -> None:
         context, archive = self.context, self.archive
-        manifests = [archive.manifest(it.commit) for it in group]
+        manifests = [archive.current(it.commit) for it in group]
         first = manifests[0]
         if len({it.merge_key for it in manifests}) > 1:
             raise record_fault(first.commit, "it says that the commit is like others, and it is not")

@@ -45,7 +45,6 @@ from bucketwise.archivers.format.writing import (
     thawable,
 )
 from bucketwise.archivers.stores.base import Cold, check_read_back
-from bucketwise.archivers.stores.copied import places_of
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
 from bucketwise.buckets.decoding.decode import BucketSet
@@ -427,7 +426,7 @@ class OfflineArchive(ArchivedCommits):
         if (manifest := self.chain.drop(commit)) is not None:
             self.store.delete([file.key for file in manifest.files])
         else:
-            self.store.delete(files_named_for(places_of(self.store), self.policy.identity, commit))
+            self.store.delete(files_named_for(self.store, self.policy.identity, commit))
 
     def set_aside(self, commit: str, section: int, batch: Batch) -> None:
         """Keeps buckets that are about to be removed from a section of a commit, as BSON, under a key that no

@@ -35,6 +35,7 @@ from bucketwise.archivers.format.manifest import (
 )
 from bucketwise.archivers.format.names import (
     Commit,
+    CommitName,
     checkpoint_key,
     commit_at,
     commits,
@@ -254,14 +255,17 @@ class Chain:
 
     def drop(self, commit: Commit) -> Manifest | None:
         """Takes a commit out; its manifest stays as a link of the chain. Returns it, also if it was dropped
-        before; None where it can't be read, from a copy of the store neither."""
+        before; None where it is lost, in all copies of the store. Raises DamagedError where it is damaged."""
         assert commit.seal is not None  # it was registered, or its manifest was read
         key, found = manifest_key(self._policy, commit.sequence, commit.name), None
-        with contextlib.suppress(DamagedError):
+        try:
             found = self.link(Link(sequence=commit.sequence, commit=commit.name, sha256=commit.seal))
             with contextlib.suppress(NotFound):  # it was dropped before
                 data = self._store.get_sound(key, partial(has_seal, seal=commit.seal))
                 self.put(link_key(self._policy, commit.name, commit.seal), data)
+        except DamagedError as error:
+            if error.code != "chain-broken":
+                raise
         self._store.delete([key])
         self._manifests.pop((commit.sequence, commit.name), None)
         return found
@@ -373,6 +377,10 @@ class ArchivedCommits:
     def commits(self) -> list[Commit]:
         """Returns all commits, by their numbers, as the store lists them."""
         return list(commits(self.store, self.policy.identity))
+
+    def is_registered(self, commit: CommitName) -> bool:
+        """Returns whether a commit is, also one that has lost its manifest."""
+        return self.index.seal(commit.name) is not None
 
     def manifest(self, commit: Commit) -> Manifest:
         """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is not the one that

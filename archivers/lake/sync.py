@@ -109,7 +109,7 @@ class _Sync:
 
     def _register(self, changes: _Changes, portion: Sequence[Commit]) -> int:
         """Makes one snapshot, where any file changes. Returns how many came in."""
-        manifests = [self.archive.manifest(it) for it in portion]
+        manifests = [self.archive.current(it) for it in portion]
         self.context.check()
         unused: list[str] = []
         added: list[DataFile] = []

@@ -327,7 +327,7 @@ class OlderCopies:
         """Yields the `_id`s of a commit's copies of live buckets, each with where it was archived first."""
         commit = commit_of(receipt)
         assert commit is not None
-        other = self._archive.manifest(commit)
+        other = self._archive.current(commit)
         live = np.flatnonzero(self._work.receipts.live(other.commit, other.buckets))
         for held in self._archive.buckets_at(other, live):
             yield from ((name, origin_at(other, position)) for name, position in _places(held))

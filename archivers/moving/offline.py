@@ -91,7 +91,7 @@ class OfflineRun:
         one."""
         open_ones = self._receipts.in_state("open", "offline")
         found = [commit_of(it) for it in open_ones if not self._work.in_grace(it["copied"])]
-        known = [self._archive.manifest(commit) for commit in found if commit is not None]
+        known = [self._archive.current(commit) for commit in found if commit is not None]
         known = [it for it in known if not self._work.in_grace(it.newest.created)]  # as the manifest says
         return sorted(known, key=lambda it: (it.oldest.sequence, it.oldest.fence))
 
@@ -129,7 +129,7 @@ class OfflineRun:
         names, others = {same_id(raw_id) for raw_id in batch.main.raw_ids}, earlier | self._made
         found = [it for it in self._receipts.in_state("open", "offline") if it["_id"]["name"] not in others]
         commits = [commit_of(it) for it in found if self._known.may_hold(it, batch)]
-        manifests = [self._archive.manifest(it) for it in commits if it is not None]
+        manifests = [self._archive.current(it) for it in commits if it is not None]
         return [it for it in manifests if self._has_live(it, names)]
 
     def _has_live(self, manifest: Manifest, names: set[bytes]) -> bool:
@@ -236,7 +236,7 @@ class OfflineRun:
                 receipt = self._receipts.get(name)
                 commit = commit_of(receipt) if receipt and receipt.get("state") == "open" else None
                 if commit is not None:
-                    self._settle_missed(self._archive.manifest(commit), missed)
+                    self._settle_missed(self._archive.current(commit), missed)
 
     def _settle_missed(self, manifest: Manifest, missed: Positions) -> None:
         """Takes copies of buckets out of a commit that have moved elsewhere: they would count as well once

@@ -419,7 +419,7 @@ def _missing(
     receipt, names, span = context.receipts.get(commit) or {}, [commit], slice(None)
     first, last = receipt.get("first"), receipt.get("last")
     if section is not None:
-        manifest = archive.manifest(context.receipts.registered([commit])[commit])
+        manifest = archive.current(context.receipts.registered([commit])[commit])
         first, last = manifest.sections[section].first, manifest.sections[section].last
         span = slice(*manifest.edges[section : section + 2])
         with contextlib.suppress(DamagedError):  # one of those that it replaced: what is known has to do

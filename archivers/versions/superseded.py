@@ -115,14 +115,16 @@ class Superseded:
         return any(True for commit in commits for _ in self._keys(commit))
 
     def _keys(self, commit: str) -> Iterator[str]:
-        yield from (it.key for it in self._store.list(f"{self._prefix}{commit}."))
-        for found in self._store.list(f"{superseded_prefix(self._policy)}{commit}."):
+        yield from (it.key for it in self._store.list_everywhere(f"{self._prefix}{commit}."))
+        for found in self._store.list_everywhere(f"{superseded_prefix(self._policy)}{commit}."):
             if commit_of_superseded(self._policy, found.key) is not None:
                 yield found.key
 
-    def files(self, of: str = "") -> Iterator[SupersededFile]:
-        """Yields all files of the policy, or those of one commit."""
-        for found in self._store.list(f"{self._prefix}{of}{'.' if of else ''}"):
+    def files(self, of: str = "", *, everywhere: bool = False) -> Iterator[SupersededFile]:
+        """Yields all files of the policy, or those of one commit. `everywhere`: also those that the store has
+        lost, and a copy of it has."""
+        prefix = f"{self._prefix}{of}{'.' if of else ''}"
+        for found in self._store.list_everywhere(prefix) if everywhere else self._store.list(prefix):
             match = _NAME.fullmatch(found.key.removeprefix(self._prefix))
             commit = parse_commit(match["commit"]) if match else None
             if match and commit is not None:

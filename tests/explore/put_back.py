@@ -29,7 +29,7 @@ from tests.explore.schedules import random_schedule
 from tests.explore.world import HOUR, Effect, Manifest, World
 
 compared, ending = decisions.compared, decisions.ending
-exchange, acquire, acquired = commits.exchange, effects.acquire, effects.acquired
+drop, exchange, acquire, acquired = commits.drop, commits.exchange, effects.acquire, effects.acquired
 insert = remodel.insert
 is_emptied, settling, changes_of = commits.is_emptied, online_expiry.settling, lake.changes_of
 
@@ -148,6 +148,12 @@ def directly(db: Any, manifests: Any) -> list[str]:
 def directly_in_place(name: str, successors: Mapping[str, str | None]) -> str | None:
     """Takes a successor for the one that has what it replaced, whatever has become of it."""
     return successors[name]
+
+
+def dropped_if_there(name: str) -> Steps:
+    """Drops a commit whose manifest the store has; takes any other for one that was dropped before."""
+    if (yield effects.get("manifest", name)) is not None:
+        yield from drop(name)
 
 
 def noted_before(run: Any, number: int) -> Steps:
@@ -415,6 +421,12 @@ FAULTS = {
         "runs halted where a merged commit was lost that had been merged again",
         (decisions, "in_place_of", directly_in_place),
         events=(*_WAITING, ("rot", "file", "f3-0")),
+        kind="copied",
+    ),
+    "lost-for-dropped": _fault(
+        "what had lost its manifest was taken for dropped: its files stayed, and all that its copy had",
+        (commits, "drop", dropped_if_there),
+        events=(*_WAITING, ("rot", "manifest", "f3-0")),
         kind="copied",
     ),
     "adopted-in-part": _fault(

@@ -60,6 +60,22 @@ def test_what_the_first_merge_made_may_have_lost_anything(
     assert merged.cycle.archived() == merged.live
 
 
+def test_a_damaged_manifest_stays_for_somebody_to_look_at(
+    database: Database[Document], file_store: Store
+) -> None:
+    merged = MergedTwice(database, file_store)
+    (path,) = merged.cycle.root.rglob(f"meta/manifests/*_{merged.first}.json")
+    path.write_bytes(path.read_bytes().replace(b'"policy"', b'"Policy"'))
+    before = merged.files(merged.first)
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=path.name):
+            merged.cycle.run(LATER)
+    assert merged.files(merged.first) == before
+    path.unlink()
+    merged.cycle.run(LATER)
+    assert (merged.waiting(), merged.files(merged.first)) == ([], [])
+
+
 @pytest.mark.parametrize("kind", ["data/*/{}.parquet", "meta/buckets/{}.parquet", "meta/manifests/*_{}.json"])
 def test_nothing_goes_while_what_stands_in_its_place_is_damaged(
     database: Database[Document], file_store: Store, kind: str
