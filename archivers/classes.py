@@ -20,10 +20,10 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.changes import holders, standings
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, Part
 from bucketwise.archivers.format.writing import damage_at
+from bucketwise.archivers.mirroring.changes import holders, standings
 from bucketwise.archivers.records.receipts import CODEC, FIRST, commit_of
 from bucketwise.archivers.stores.base import NotFound, ObjectStore
 from bucketwise.archivers.stores.classes import FOR_GOOD, THAW_HOURS, ClassedStore, Standing, Tier

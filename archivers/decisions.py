@@ -7,7 +7,7 @@ their readers ask here; so do the tests that explore the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -18,6 +18,7 @@ Copy = tuple[Name, Unit]
 Document = dict[str, Any]
 N = TypeVar("N", bound=Hashable)
 K = TypeVar("K", bound=Hashable, covariant=True)
+F = TypeVar("F", bound=Hashable)
 S = TypeVar("S", bound=Sequence[int])
 
 
@@ -192,6 +193,15 @@ def left_over(files: Iterable[tuple[str, int]], fence: int) -> list[str]:
     """Returns the keys of files of no commit that a run may clear: those written under older leases. A newer
     holder's carry a higher fence, so a run that has lost its lease can't take them away."""
     return [key for key, of in files if of < fence]
+
+
+def left_in_copy(
+    objects: Iterable[tuple[F, str, int]], fence: int, *, staying: Container[str], own: Container[int]
+) -> list[F]:
+    """Returns the keys of what a run may clear of the objects that a copy has, and its store has not: what
+    runs of this database (`own` leases) wrote under older leases, for commits that do not stay. What is of
+    one that stays the store has lost. `objects`: key, commit, fence."""
+    return [key for key, commit, of in objects if of < fence and of in own and commit not in staying]
 
 
 class Changed(Protocol[K]):

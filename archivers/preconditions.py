@@ -20,10 +20,10 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.changes import catch_up, is_new, note_new, standings
-from bucketwise.archivers.copying.places import copied
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.evidence import Evidence
+from bucketwise.archivers.mirroring.changes import catch_up, is_new, note_new, standings
+from bucketwise.archivers.mirroring.places import copied
 from bucketwise.archivers.moving.archive import check_kind
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.records.policies import PolicyRecord

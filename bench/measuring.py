@@ -36,9 +36,9 @@ _LIBRARIES = {
 
 #: What the jobs import once they begin, and what that brings.
 _JOBS = [
-    "bucketwise.archivers.copying.changes",
     "bucketwise.archivers.format.parquet",
     "bucketwise.archivers.kinds.offline",
+    "bucketwise.archivers.mirroring.changes",
     "bucketwise.archivers.moving.offline",
     "bucketwise.archivers.preconditions",
     "bucketwise.archivers.restoring.restore",

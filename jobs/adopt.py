@@ -58,8 +58,8 @@ def take_over(context: ArchiveContext, reason: str) -> Adoption | None:
     """Takes the policy's archive over for this deployment, so that its former one halts. Returns what was
     recorded; None, and changes nothing, where there is no need. Raises HaltedError, and changes nothing,
     where what would be taken over is damaged."""
-    from bucketwise.archivers.copying.changes import standings
     from bucketwise.archivers.kinds import archive_of
+    from bucketwise.archivers.mirroring.changes import standings
     from bucketwise.archivers.records.changes import CopyRecords
     from bucketwise.rollups.context import transaction
 

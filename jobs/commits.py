@@ -42,7 +42,7 @@ def commits(call: Call, *, since: Since = None, until: Until = None, full: Full 
 
 
 def _step(is_full: bool) -> Step:
-    from bucketwise.archivers.copying.changes import holders
+    from bucketwise.archivers.mirroring.changes import holders
     from bucketwise.archivers.records.receipts import CODEC
 
     def do(turn: Turn) -> StepResult:

@@ -33,8 +33,8 @@ from bucketwise.jobs.output.text import size
 
 if TYPE_CHECKING:
     from bucketwise.archivers.context import ArchiveContext
-    from bucketwise.archivers.copying.changes import CopyStanding
     from bucketwise.archivers.copying.filling import Filled
+    from bucketwise.archivers.mirroring.changes import CopyStanding
     from bucketwise.config.tables import Store
 
 Body = dict[str, Any]
@@ -72,9 +72,9 @@ def copy(call: Call, forget: Forget = None) -> Report:
 
 
 def _copy(turn: Turn) -> StepResult:
-    from bucketwise.archivers.copying.changes import standings
     from bucketwise.archivers.copying.filling import fill
-    from bucketwise.archivers.copying.places import copied
+    from bucketwise.archivers.mirroring.changes import standings
+    from bucketwise.archivers.mirroring.places import copied
 
     context = turn.context
     store = copied(context)
@@ -138,7 +138,7 @@ def following_copies(store: Store | None) -> tuple[Follower, ...]:
 
 
 def _caught_up_body(context: ArchiveContext) -> Body | None:
-    from bucketwise.archivers.copying.changes import caught_up
+    from bucketwise.archivers.mirroring.changes import caught_up
 
     found = caught_up(context)
     if not found:
@@ -156,7 +156,7 @@ def _caught_up_body(context: ArchiveContext) -> Body | None:
 def copy_findings(store: Store | None, turn: Turn) -> list[Finding]:
     """Returns which copies of a policy's archive are late or unfilled, or were removed from the policy file.
     `store`: what says how far a copy may lag."""
-    from bucketwise.archivers.copying.changes import is_new, removed_copies, standings
+    from bucketwise.archivers.mirroring.changes import is_new, removed_copies, standings
 
     context, name, found = turn.context, turn.policy.name, []
     lags = {it.name: it.lag for it in store.copies} if store else {}

@@ -26,7 +26,7 @@ def rekey(call: Call) -> Report:
 
 
 def _rekey(turn: Turn) -> StepResult:
-    from bucketwise.archivers.copying.changes import caught_up, removed_copies
+    from bucketwise.archivers.mirroring.changes import caught_up, removed_copies
     from bucketwise.archivers.stores.encrypted import EncryptedStore
 
     store = turn.context.store

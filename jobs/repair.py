@@ -40,8 +40,8 @@ def repair(call: Call, dry_run: DryRepair = False) -> Report:
 
 
 def _repair(turn: Turn) -> StepResult:
-    from bucketwise.archivers.copying.places import copied
     from bucketwise.archivers.copying.repairing import Repair
+    from bucketwise.archivers.mirroring.places import copied
 
     store = copied(turn.context)
     if store is None:

@@ -57,7 +57,7 @@ _MINOR = ("ended", "runs")
 
 
 def _status(turn: Turn) -> StepResult:
-    from bucketwise.archivers.copying.changes import standings
+    from bucketwise.archivers.mirroring.changes import standings
     from bucketwise.archivers.worth import known_worth
     from bucketwise.jobs.core.lease import pauses
     from bucketwise.jobs.core.ledger import Ledger

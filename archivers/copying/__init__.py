@@ -1,1 +1,1 @@
-"""Copies of a store: brought up to it, filled, and used to repair it."""
+"""Copies of a store: filled, and used to repair it; and what they still have of what was erased."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
 from bucketwise.archivers.context import ArchiveContext, offline_archive
-from bucketwise.archivers.copying.changes import attributes, catch_up
-from bucketwise.archivers.copying.places import identity_keys, marker_fault, within
 from bucketwise.archivers.format.manifest import DamagedError, StoredFile, has_seal
 from bucketwise.archivers.format.names import commit_of_file
 from bucketwise.archivers.markers import KEY
+from bucketwise.archivers.mirroring.changes import attributes, catch_up
+from bucketwise.archivers.mirroring.places import identity_keys, marker_fault, within
 from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.stores.base import NotFound, ObjectStore
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, put_compared

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.changes import attributes, catch_up, is_new, standings
 from bucketwise.archivers.copying.filling import transfer
-from bucketwise.archivers.copying.places import copied, first_alone, marker_fault, within
 from bucketwise.archivers.format.names import Commit, day_number, owner_key
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.markers import read_marker
+from bucketwise.archivers.mirroring.changes import attributes, catch_up, is_new, standings
+from bucketwise.archivers.mirroring.places import copied, first_alone, marker_fault, within
 from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.records.receipts import FIRST as FIRST_PLACE
 from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore, StoreError

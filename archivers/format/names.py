@@ -139,7 +139,18 @@ def _of_section(commit: str, section: int) -> str:
 
 def manifest_key(policy: str, sequence: int, commit: str) -> str:
     """Returns the key of a manifest."""
-    return f"{policy}/meta/manifests/{sequence:0{DIGITS}d}_{commit}.json"
+    return f"{manifests_prefix(policy)}{sequence:0{DIGITS}d}_{commit}.json"
+
+
+def manifests_prefix(policy: str) -> str:
+    """Returns the prefix of the keys of all manifests."""
+    return f"{policy}/meta/manifests/"
+
+
+def commit_of_manifest(policy: str, key: str) -> Commit | None:
+    """Returns the commit that a manifest is of; None where no run has put such a file there."""
+    match = _MANIFEST.fullmatch(key.removeprefix(manifests_prefix(policy)))
+    return commit_at(match["commit"], int(match["sequence"])) if match else None
 
 
 def checkpoints_prefix(policy: str) -> str:
@@ -190,6 +201,13 @@ def link_key(policy: str, commit: str, seal: str) -> str:
     return f"{superseded_prefix(policy)}{commit}.{seal[:16]}.json"
 
 
+def link_of(policy: str, key: str) -> tuple[str, str] | None:
+    """Returns the dropped commit of which a manifest is left under a key: its name, and how its seal begins;
+    None where no run has put such a file there."""
+    match = _LINK.fullmatch(key.removeprefix(superseded_prefix(policy)))
+    return (match["commit"], match["seal"]) if match else None
+
+
 def lake_prefix(policy: str) -> str:
     """Returns the prefix of the metadata of the policy's Iceberg table, beside `data/` and `meta/`."""
     return f"{policy}/iceberg/"
@@ -202,12 +220,10 @@ def owner_key(policy: str) -> str:
 
 def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator[Commit]:
     """Yields the commits with this number or a later one, by their numbers."""
-    prefix = f"{policy}/meta/manifests/"
+    prefix = manifests_prefix(policy)
     after = f"{prefix}{from_sequence:0{DIGITS}d}" if from_sequence else ""
     for found in store.list(prefix, after):
-        match = _MANIFEST.fullmatch(found.key.removeprefix(prefix))
-        commit = commit_at(match["commit"], int(match["sequence"])) if match else None
-        if commit is not None:  # else no run has put the file there
+        if (commit := commit_of_manifest(policy, found.key)) is not None:
             yield commit
 
 
@@ -222,7 +238,6 @@ def files_named_for(store: ObjectStore, policy: str, commit: CommitName) -> list
 def links(store: ObjectStore, policy: str, commit: str = "") -> Iterator[tuple[str, str]]:
     """Yields the dropped commits whose manifests are left: their names, and how their seals begin. `commit`:
     that one alone."""
-    prefix = superseded_prefix(policy)
-    for found in store.list(f"{prefix}{commit}"):
-        if match := _LINK.fullmatch(found.key.removeprefix(prefix)):
-            yield match["commit"], match["seal"]
+    for found in store.list(f"{superseded_prefix(policy)}{commit}"):
+        if (link := link_of(policy, found.key)) is not None:
+            yield link

@@ -17,29 +17,17 @@ from pymongo.client_session import ClientSession
 
 from bucketwise.archivers import decisions
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.format.chain import Checkpoint, CheckpointRecord
-from bucketwise.archivers.format.manifest import (
-    DamagedError,
-    LastReceipt,
-    Link,
-    Manifest,
-    encoded,
-    origin_spans,
-)
-from bucketwise.archivers.format.names import Commit, checkpoint_key, checkpoints_prefix, commits, day_number
-from bucketwise.archivers.records.deletions import are_known, last_receipt, latest
+from bucketwise.archivers.format.manifest import Manifest, origin_spans
+from bucketwise.archivers.format.names import Commit, commits, day_number
+from bucketwise.archivers.records.deletions import latest
 from bucketwise.archivers.records.heads import (
     CheckedHeads,
     Heads,
     check_all_present,
     check_heads,
     check_none_reappeared,
-    last_checkpoint,
-    link_of,
     note_repaired,
     read_heads,
-    unreached,
-    write_checkpoint_record,
     write_heads,
 )
 from bucketwise.archivers.records.holds import note_held
@@ -47,97 +35,18 @@ from bucketwise.archivers.records.receipt_checks import receipts_rolled_back
 from bucketwise.archivers.records.receipt_files import move_old
 from bucketwise.archivers.records.receipts import HELD, REPLACED, commit_of
 from bucketwise.archivers.records.registry import Unregistered, unregistered
+from bucketwise.archivers.recovering.checkpoints import make_due_checkpoint
 from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.recovering.late import clear_copies
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.archivers.writes import compare_all, may_cover, units
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
-from bucketwise.rollups.context import transaction
 from bucketwise.rollups.holds import Hold, Holds
 from bucketwise.rollups.progress import note_left
 
 _logger = logging.getLogger(__name__)
-#: Manifests between two checkpoints; or an eighth of the commits that the last one lists, if that is more:
-#: so writes stay in proportion to commits.
-EVERY, SHARE = 64, 8
-_LOST = "manifests tell of receipts that the database does not have (`bucketwise verify` says which)"
-
-
-def make_due_checkpoint(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> None:
-    """Makes a checkpoint where one is due. Raises DamagedError where the chain does not lead to all."""
-    if is_due(heads) or is_gone(archive, heads.checkpoint):
-        checkpoint = _proven(run, heads)
-        if checkpoint is None:
-            return
-        archive.chain.put(checkpoint.key, encoded(checkpoint))
-        record = partial(write_checkpoint_record, run.receipts, checkpoint.record)
-        transaction(run.database, run.guard, record)
-        drop_others(archive, checkpoint)
-
-
-def is_due(heads: Heads) -> bool:
-    """Returns whether enough manifests have come since the last checkpoint."""
-    last = heads.checkpoint or CheckpointRecord(0, "", 0)
-    return heads.sequence - last.sequence >= max(EVERY, last.commits // SHARE)
-
-
-def is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
-    """Returns whether the recorded checkpoint is not in the store."""
-    if record is None:
-        return False
-    key = checkpoint_key(archive.policy.identity, record.sequence, record.sha256)
-    return archive.store.head(key) is None
-
-
-def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
-    """Returns a checkpoint for all commits that the chain has been verified to lead to. Returns None where
-    manifests name receipts that are missing: a checkpoint would keep them from being read again, and so from
-    being reported."""
-    archive, receipts = run.offline(run.keys), run.receipts
-    registered = receipts.all_registered()
-    archive.chain.expect({name: it.seal for name, it in registered.items()})
-    named: dict[tuple[int, str], LastReceipt] = {}
-    reached = _vouched(run, archive, heads)
-    for it in heads.walk(archive.chain, registered.values(), frozenset(reached)):
-        run.check()
-        if not isinstance(it, Manifest):
-            raise it
-        reached.add(it.link)
-        if it.receipt is not None:
-            named[it.receipt.sequence, it.receipt.sha256] = it.receipt
-    for error in unreached(receipts, archive, heads, registered.values(), reached):
-        raise error
-    if not are_known(receipts, run.receipt_files, named.values()):
-        _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
-        return None
-    listed = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
-    made = Checkpoint(
-        policy=archive.policy.identity,
-        sequence=heads.sequence,
-        heads=heads.links,
-        commits=tuple(listed),
-        receipt=last_receipt(receipts),
-        created=run.now,
-    )
-    return archive.chain.sealed(made)
-
-
-def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link]:
-    try:
-        last = last_checkpoint(run.receipts, archive, heads)
-    except DamagedError as error:
-        _logger.warning("%s", error)
-        return set()
-    return set(last.links) if last else set()
-
-
-def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
-    """Removes earlier checkpoints, and those left by interrupted runs. Leaves those with a larger number:
-    they may belong to a run that has taken over the lease."""
-    end = checkpoint_key(archive.policy.identity, checkpoint.sequence + 1, "")
-    found = archive.store.list(checkpoints_prefix(archive.policy.identity))
-    archive.store.delete([it.key for it in found if it.key < end and it.key != checkpoint.key])
 
 
 class _MergedCommit(NamedTuple):
@@ -323,8 +232,9 @@ class Recovery:
         return self._receipts.registered(unknown).keys() == unknown
 
     def _search_all(self, heads: list[Manifest]) -> bool:
-        """Lists all of the store, and registers or removes what runs have left that died. Returns whether
-        nothing is left: files may be of forgotten runs, whose fences this database has yet to reach again.
+        """Lists all of the store and of its copies, and registers or removes what runs have left that died.
+        Returns whether nothing is left: files may be of forgotten runs, whose fences this database has yet to
+        reach again, and a copy that is not required may be out of reach.
         Raises DamagedError for what is not theirs; where the run adopts, commits that the database has
         forgotten are registered as well."""
         self._work.binding.check_lineage()
@@ -347,7 +257,7 @@ class Recovery:
         superseded = Superseded(self._archive)
         superseded.clear_unfinished(self._work.fence, self._receipts.current, self._own_fences)
         self._adopt_unknown(self._listed(), [*heads, *unknown])
-        return is_all
+        return clear_copies(self._work, self._archive) and is_all
 
     def _note_left(self, unknown: Sequence[Manifest], listed: Container[str]) -> None:
         """Notes that what this database has forgotten is to be rolled up, and what it takes for archived and

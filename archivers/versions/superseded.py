@@ -125,11 +125,17 @@ class Superseded:
         lost, and a copy of it has."""
         prefix = f"{self._prefix}{of}{'.' if of else ''}"
         for found in self._store.list_everywhere(prefix) if everywhere else self._store.list(prefix):
-            match = _NAME.fullmatch(found.key.removeprefix(self._prefix))
-            commit = parse_commit(match["commit"]) if match else None
-            if match and commit is not None:
-                fence = match["fence"]
-                yield SupersededFile(found.key, commit, match["sha256"], int(fence) if fence else None)
+            if (file := self.file_of(found.key)) is not None:
+                yield file
+
+    def file_of(self, key: str) -> SupersededFile | None:
+        """Returns the file that a key is of; None where no run has put such a file there."""
+        match = _NAME.fullmatch(key.removeprefix(self._prefix))
+        commit = parse_commit(match["commit"]) if match else None
+        if match is None or commit is None:
+            return None
+        fence = match["fence"]
+        return SupersededFile(key, commit, match["sha256"], int(fence) if fence else None)
 
     def read(self, file: SupersededFile) -> RemovedBuckets:
         """Returns its buckets. Raises DamagedError where it is not as it was written, unless the archive
@@ -217,6 +223,14 @@ class Superseded:
         left = decisions.left_over([(it.key, it.fence or 0) for it in unused], fence)
         lost = self._of_lost_leases([it for it in files if it.commit.name not in there], own)
         self._store.delete([*left, *(it.key for it in lost)])
+
+    def is_unused(self, file: SupersededFile, *, is_current: bool) -> bool:
+        """Returns whether nothing refers to a file, as far as anything tells: nothing has left its commit
+        (`is_current`: which must be there), or other files keep what has."""
+        if self.dropped(file.commit.name) is None:
+            return is_current
+        manifest = self._ours(file.commit.name)
+        return manifest is not None and not self._is_kept(file, manifest)
 
     def _of_lost_leases(
         self, files: Iterable[SupersededFile], own: Callable[[set[int]], Collection[int]]

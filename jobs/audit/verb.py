@@ -260,7 +260,7 @@ def audit_step(
     """
 
     def do(turn: Turn) -> StepResult:
-        from bucketwise.archivers.copying.places import first_alone
+        from bucketwise.archivers.mirroring.places import first_alone
         from bucketwise.jobs.audit.audit import audit_policy
         from bucketwise.jobs.audit.evidence import evidence_body
         from bucketwise.jobs.core.lease import pause_findings

@@ -79,7 +79,7 @@ class Call:
         chosen, store = self.policies, self.store
         if self.names or store is None:
             return chosen
-        from bucketwise.archivers.copying.places import may_hold
+        from bucketwise.archivers.mirroring.places import may_hold
         from bucketwise.archivers.records.policies import PolicyRecords
 
         with self.database() as database:

@@ -8,7 +8,7 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.changes import standings
+from bucketwise.archivers.mirroring.changes import standings
 from bucketwise.archivers.worth import Worth, known_worth
 from bucketwise.buckets.fields.times import FIRST_MS
 from bucketwise.buckets.models import model_of

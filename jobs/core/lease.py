@@ -51,6 +51,7 @@ class Lease:
         self.fence = 0
         self.taken_at = datetime.min.replace(tzinfo=UTC)
         self.is_clean = False
+        self._may_meet = True  # a run that has lost its lease may go on
         self._leaves_clean = False
         self._ttl = ttl
         self._pausable = pausable
@@ -69,7 +70,8 @@ class Lease:
         if document["holder"] != self.holder:
             raise LeaseHeldError(_held_by(document))
         self.fence, self.taken_at = document["fence"], _utc(document["taken_at"])
-        self.is_clean = document["was_clean"] and not self._may_another_run(document["taken_over_at"])
+        self._may_meet = self._may_another_run(document["taken_over_at"])
+        self.is_clean = document["was_clean"] and not self._may_meet
         self._good_until = before + self._ttl.total_seconds()
         self._renewer.start()
         return self
@@ -88,8 +90,9 @@ class Lease:
 
     def leave_clean(self) -> None:
         """Records for the next holder that this run has ended, and that neither it nor earlier ones
-        left anything unfinished."""
-        self._leaves_clean = True
+        left anything unfinished. Not while one of these may go on: what it leaves is looked for once more,
+        by the first holder that comes when it can't any more."""
+        self._leaves_clean = not self._may_meet
 
     def _may_another_run(self, taken_over_at: object) -> bool:
         if isinstance(taken_over_at, datetime):

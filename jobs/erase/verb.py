@@ -82,7 +82,7 @@ def erase(
 def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishing | None) -> Step:
     """Returns the step that erases, or counts what it would erase. `others`: policies that read the same
     collection. `publishing`: what has published summaries elsewhere."""
-    from bucketwise.archivers.copying.changes import remaining_in_copies
+    from bucketwise.archivers.copying.remaining import remaining_in_copies
     from bucketwise.archivers.kinds import series_of
     from bucketwise.jobs.erase.erasing import ErasureFacts, erase_series, plan_erasure
 

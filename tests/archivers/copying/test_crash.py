@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.copying.places import first_alone
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.mirroring.places import first_alone
 from bucketwise.archivers.preconditions import has_copies, require
 from bucketwise.archivers.records.changes import CopyRecords, StoreJournal
 from bucketwise.archivers.stores import open_store

@@ -16,8 +16,7 @@ from bucketwise.archivers.format.chain import CheckpointRecord
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.names import checkpoint_key
 from bucketwise.archivers.records.heads import Heads
-from bucketwise.archivers.recovering import recovery
-from bucketwise.archivers.recovering.recovery import is_due
+from bucketwise.archivers.recovering import checkpoints as making
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import Case, slots
@@ -45,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("quick_disk")
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "EVERY", 3)
+    monkeypatch.setattr(making, "EVERY", 3)
 
 
 @pytest.fixture
@@ -92,8 +91,8 @@ def gets(cycle: Cycle) -> int:
 def test_when_one_is_due(
     sequence: int, last: CheckpointRecord | None, due: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "EVERY", 64)
-    assert is_due(Heads(sequence, (), frozenset(), last)) == due
+    monkeypatch.setattr(making, "EVERY", 64)
+    assert making.is_due(Heads(sequence, (), frozenset(), last)) == due
 
 
 @pytest.mark.proof
@@ -122,7 +121,7 @@ def test_it_lists_what_stands_and_is_alone(cycle: Cycle) -> None:
 @pytest.mark.proof
 def test_what_was_dropped_long_ago_is_not_read_again(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """An archive whose commits come and go: a look at all of it costs what stands."""
-    monkeypatch.setattr(recovery, "EVERY", 10**6)
+    monkeypatch.setattr(making, "EVERY", 10**6)
     archive_some(cycle, 0)
     drop_one(cycle, 1)
     short = gets(cycle)
@@ -130,7 +129,7 @@ def test_what_was_dropped_long_ago_is_not_read_again(cycle: Cycle, monkeypatch: 
         drop_one(cycle, number, whole=True)
     standing = len(list(folder(cycle).glob("meta/manifests/*")))
     assert gets(cycle) >= short + 6
-    monkeypatch.setattr(recovery, "EVERY", 1)
+    monkeypatch.setattr(making, "EVERY", 1)
     cycle.run()
     head, checkpoint, owner, lineage, files = 1, 1, 1, 1, 2
     aside = 2 * len(list(folder(cycle).glob("meta/versions/*")))  # each with the manifest of its commit

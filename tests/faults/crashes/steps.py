@@ -91,7 +91,7 @@ _STANDING, _REMAKING = "bucketwise.rollups.standing:", "bucketwise.rollups.rolli
 _EXPIRY = "bucketwise.rollups.rolling.expiry:expire_summaries"
 _MOVED = "bucketwise.archivers.records.receipt_files:"
 _DAYS = "bucketwise.archivers.records.pins:CommitDays."
-_CHECKPOINTING = "bucketwise.archivers.recovering.recovery:"
+_CHECKPOINTING = "bucketwise.archivers.recovering.checkpoints:"
 _LEASE, _LEDGER = "bucketwise.jobs.core.lease:Lease.", "bucketwise.jobs.core.ledger:Ledger."
 _REGISTRY, _OFFLINE = (
     "bucketwise.archivers.recovering.commits:CommitRegistry.",
@@ -142,7 +142,7 @@ _IN_COPY = (
     ("look at", ("manifests",), _MENDED),
     ("list", ("manifests", "lineage", "versions", "holds"), _REPAIRED),
     ("list", ("data", "buckets"), ("looked after",)),
-    ("list", ("other",), _FILLED),
+    ("list", ("other",), (*_COPIED, *_FILLED)),
     ("remove", ("lineage",), ("moved",)),
 )
 #: Changes of which kinds of objects the journal of copies has, in which jobs.

@@ -70,6 +70,23 @@ def test_a_lease_says_who_holds_it_and_ends_with_the_block(database: Db) -> None
     assert stored(database)["holder"] is None
 
 
+def test_what_is_taken_over_is_looked_at_once_more_when_a_day_has_passed(database: Db) -> None:
+    """Whoever lost it may have written after the last run of that day."""
+
+    def turn() -> bool:
+        with Lease(database, "ticks") as held:
+            held.leave_clean()
+        return held.is_clean
+
+    assert [turn(), turn()] == [False, True]
+    with Lease(database, "ticks"):
+        steal(database)
+        assert [turn(), turn()] == [False, False]
+    passed = stored(database)["taken_over_at"] - timedelta(days=1)
+    database[lease.COLLECTION].update_one({}, {"$set": {"taken_over_at": passed}})
+    assert [turn(), turn()] == [False, True]
+
+
 def test_each_taking_has_a_higher_fence(database: Db) -> None:
     fences = []
     for _ in range(3):

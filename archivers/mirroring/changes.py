@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from bucketwise.archivers import decisions
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.copying.places import copied, marker_fault, within
-from bucketwise.archivers.erasing.kind import Remaining
 from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.markers import KEY, OWNER
+from bucketwise.archivers.mirroring.places import copied, marker_fault, within
 from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.stores.base import NotFound, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy, names_of, naming, put_compared
@@ -176,42 +175,3 @@ def caught_up(context: ArchiveContext) -> list[CaughtUp]:
                 errors[it.name] = str(error)
     after = standings(context) if changed or errors else before
     return [CaughtUp(it, changed.get(it.name, 0), errors.get(it.name)) for it in after]
-
-
-def remaining_in_copies(context: ArchiveContext) -> Iterator[Remaining]:
-    """Brings copies up to what an erasure has left in the first store. Yields those that can still have what
-    was erased: they can't be reached, were never filled, or the policy file names them no more."""
-    known = CopyRecords(context.receipts).known()
-    for it in caught_up(context):
-        if (record := known.get(it.standing.name)) is not None and record.others:
-            why = f"it has {record.others:,} objects that the store does not have. Remove them"
-            yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)
-        if it.standing.filled_at is None:
-            why = "this copy was never filled, and may have objects of before: `bucketwise copy`"
-            yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)
-        elif it.standing.behind:
-            why = (
-                f"{it.standing.behind:,} objects wait for it; a later run removes what was erased: {it.error}"
-            )
-            yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)
-        else:
-            yield from _files_of_none(context, it.standing)
-    for name, url in removed_copies(context).items():
-        why = "the policy file names it no more, and it keeps what it had. Remove what lies there"
-        yield Remaining(url, f"copy {name}: {why}", True)
-
-
-def _files_of_none(context: ArchiveContext, standing: CopyStanding) -> Iterator[Remaining]:
-    """Yields the files in a copy that is like the first store which belong to no commit."""
-    store, archive = copied(context), context.offline()
-    assert store is not None  # it has that copy
-    (copy,) = (it for it in store.copies if it.name == standing.name)
-    try:
-        files = within(context, copy.store).offline().sizes()
-    except StoreError as error:
-        yield Remaining(standing.url, f"copy {copy.name}: what lies there can't be listed: {error}", True)
-        return
-    for key, commit in archive.files_outside(files, archive.commits()):
-        if commit is None or not archive.is_registered(commit):
-            why = "the file belongs to no commit, and may hold the series: delete it"
-            yield Remaining(f"{standing.url}/{key}", f"copy {copy.name}: {why}", True)
