@@ -19,6 +19,7 @@ from bucketwise.archivers import decisions
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest, origin_spans
 from bucketwise.archivers.format.names import Commit, commits, day_number
+from bucketwise.archivers.mirroring.places import copied
 from bucketwise.archivers.records.deletions import latest
 from bucketwise.archivers.records.heads import (
     CheckedHeads,
@@ -376,9 +377,11 @@ class Recovery:
 
     def _adopt(self, manifest: Manifest, is_covered: bool, is_own: bool, is_forgotten: bool) -> None:
         """Registers a commit with those of its buckets that are live, and takes out those that later runs
-        have archived in other commits."""
-        copied = self._archive.sections(manifest)
-        found = [may_be_live(self._work, it.batch, is_forgotten=is_forgotten) for it in copied]
+        have archived in other commits. Its manifest may have come to the store when no copy waited for it."""
+        if copied(self._work) is not None:
+            self._archive.chain.put_again(manifest)
+        sections = self._archive.sections(manifest)
+        found = [may_be_live(self._work, it.batch, is_forgotten=is_forgotten) for it in sections]
         live = np.concatenate(found)
         self._registry.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
         equal, newer = self._in_other_commits(manifest, is_own=is_own)
@@ -393,10 +396,10 @@ class Recovery:
         others = [other for other in others if other.commit != manifest.commit]
         known = self._receipts.registered(other.commit for other in others)
         equal, newer, may_be_later = list[int](), list[int](), is_own and not self._work.measured
-        for copied in self._archive.sections(manifest) if others else ():
+        for section in self._archive.sections(manifest) if others else ():
             there, later = set[bytes](), set[bytes]()
-            names = copied.batch.main.raw_ids
-            mine = list(zip(names, units(self._work.policy, copied.batch), strict=True))
+            names = section.batch.main.raw_ids
+            mine = list(zip(names, units(self._work.policy, section.batch), strict=True))
             here = {unit for _, unit in mine}
             for other in others:
                 is_later = other.commit in known and other.fence > manifest.fence and may_be_later
@@ -404,6 +407,6 @@ class Recovery:
                     there |= here.intersection(units(self._work.policy, held.batch))
                     later |= set(names).intersection(held.batch.main.raw_ids if is_later else ())
             same, changed = decisions.held_elsewhere(mine, there, later)
-            equal += copied.positions[same].tolist()
-            newer += copied.positions[changed].tolist()
+            equal += section.positions[same].tolist()
+            newer += section.positions[changed].tolist()
         return equal, newer

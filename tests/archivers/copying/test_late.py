@@ -33,6 +33,7 @@ from bucketwise.config.errors import HaltedError, LeaseLostError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, slots
 from tests.archivers.copying.test_crash import files
+from tests.archivers.faults import Crash
 from tests.archivers.harness import Cycle
 from tests.archivers.moving.test_crash import few
 
@@ -56,6 +57,15 @@ class Slow(FileStore):
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         self.listed += 1
         return super().list(prefix, after)
+
+
+class Dying(FileStore):
+    """Dies once it has a manifest."""
+
+    def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
+        super().put_bytes(key, data, **given)
+        if "/manifests/" in key:
+            raise Crash
 
 
 class Unreachable(FileStore):
@@ -265,6 +275,24 @@ def test_a_copy_that_could_not_be_looked_at_is_looked_at_again(
     world.run()
     assert world.state.is_clean
     assert not (world.folder / key).exists()
+
+
+def test_a_manifest_that_comes_to_the_store_too_late_is_put_into_the_copy(world: World) -> None:
+    """Its run has died, and what it wrote down of the manifest was crossed off: it was nowhere. Originals are
+    deleted of what both have."""
+    first, world.cycle.store = world.cycle.store, Dying(world.cycle.root)
+    with pytest.raises(Crash):
+        world.run()
+    world.cycle.store = first
+    (manifest,) = (world.cycle.root / "slots/meta/manifests").iterdir()
+    data = manifest.read_bytes()
+    manifest.unlink()
+    require(world.context(), [has_copies])
+    assert world.waiting() == 0
+    manifest.write_bytes(data)
+    world.run()
+    assert world.cycle.live() == []
+    assert files(world.folder) == files(world.cycle.root)
 
 
 def test_a_clean_run_looks_at_no_copy(world: World) -> None:
