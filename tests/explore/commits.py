@@ -62,6 +62,8 @@ class Run:
     staying: set[int] = field(default_factory=set)
     deleted_by_others: set[int] = field(default_factory=set)
     names: Iterator[int] = field(default_factory=count)
+    changes: Iterator[int] = field(default_factory=count)  # numbers of what it writes down for a copy
+    has_copy: bool = False  # the policy file names one
     left_nothing: bool | None = None  # of runs that died; None: it has not looked
     bound: Bound | None = None  # to its deployment
 
@@ -95,6 +97,17 @@ class Run:
 
 
 # Commits
+
+
+def fence_of(name: str) -> int:
+    """Returns the fence of the run that made a commit."""
+    return int(name[1:].partition("-")[0])
+
+
+def kept_under(key: str) -> tuple[str, int]:
+    """Returns of which commit something was kept, and the fence of the run that did."""
+    name, _, fence = key.rpartition(".")
+    return name, int(fence.rstrip("+"))
 
 
 def copy(run: Run, docs: Sequence[Doc]) -> Steps:
@@ -195,7 +208,7 @@ def exchange(run: Run, replaced: Staying, successor: Manifest | None, *, stays: 
             live += [old.live[i] for i in staying]
             at = run.now if stays else None
             writes["receipt", manifest.commit] = old._replace(
-                state="replaced", replaced_by=by, replaced_at=at
+                state="replaced", replaced_by=by, replaced_at=at, left_under=run.lease.fence
             )
         if successor is not None:
             writes |= registering(before, successor, live)
@@ -225,7 +238,8 @@ def mark_dropped(name: str) -> Effect:
 
     def do(world: World) -> None:
         found: Receipt = world.db["receipt", name]
-        dropped = Receipt("dropped", (), found.sequence, 0, found.days, found.replaced_by, ended=found.ended)
+        dropped = Receipt("dropped", (), found.sequence, 0, found.days, found.replaced_by)
+        dropped = dropped._replace(ended=found.ended, left_under=found.left_under)
         if is_emptied(found):
             dropped = dropped._replace(state="emptied", created=found.created, tombstone=found.tombstone)
         world.write({("receipt", name): dropped})

@@ -4,12 +4,11 @@ What programs do to the store is done to both, and a journal says beforehand whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Iterator, Set
 from typing import Any, NamedTuple
 
 from bucketwise.archivers import decisions
-from tests.explore.commits import CURRENT, Run
+from tests.explore.commits import CURRENT, DROPPED, Run, fence_of, kept_under
 from tests.explore.effects import Steps, checked, delete, get, put, read, write
 from tests.explore.world import Effect, Failed, Frozen, Halt, World, in_copy, is_in_copy
 
@@ -44,8 +43,8 @@ class _Numbered(NamedTuple):
         return write(f"crosses off a change of {_named(*self.change.keys)}", {self.name: None})
 
 
-def _numbered(run: Run, number: int, keys: tuple[Key, ...], *, deleted: bool) -> _Numbered:
-    return _Numbered(("change", (run.now, run.lease.fence, number)), Change(keys, deleted))
+def _numbered(run: Run, keys: tuple[Key, ...], *, deleted: bool) -> _Numbered:
+    return _Numbered(("change", (run.now, run.lease.fence, next(run.changes))), Change(keys, deleted))
 
 
 def _named(*keys: Key) -> str:
@@ -54,13 +53,14 @@ def _named(*keys: Key) -> str:
 
 def mirrored(run: Run, work: Steps) -> Steps:
     """Does some work on a store with a copy, if the policy names one."""
-    reply, numbers = None, count()
-    if not (yield has_copy()):
+    reply = None
+    run.has_copy = yield has_copy()
+    if not run.has_copy:
         return (yield from work)
     yield from require_filled()
     yield from catch_up(run)
     if (yield get(*MARKER)) is None:
-        here = _numbered(run, next(numbers), (MARKER,), deleted=False)
+        here = _numbered(run, (MARKER,), deleted=False)
         yield from put_in_both(put(*MARKER, True), here)
     while True:
         try:
@@ -70,10 +70,10 @@ def mirrored(run: Run, work: Steps) -> Steps:
         reply = None
         if effect.name.startswith("puts the"):
             assert effect.put is not None
-            here = _numbered(run, next(numbers), (effect.put[0],), deleted=False)
+            here = _numbered(run, (effect.put[0],), deleted=False)
             yield from put_in_both(effect, here)
         elif effect.name.startswith("deletes the"):
-            yield from delete_in_both(effect, _numbered(run, next(numbers), effect.removes, deleted=True))
+            yield from delete_in_both(effect, _numbered(run, effect.removes, deleted=True))
         elif effect.needs is not None:
             reply = yield from get_from_either(effect)
         else:
@@ -165,6 +165,39 @@ def catch_up(run: Run) -> Steps:
         if gone:
             yield from delete_in_copy(tuple(gone))
     yield write("crosses off changes", {("change", it): None for it in changes})
+
+
+def clear_copy(run: Run) -> Steps:
+    """Takes away what runs have left in the copy alone, after others had taken their lease: once the store is
+    settled, what that would be cleared of. What the store may have lost stays."""
+    theirs = yield Effect(f"{IN_COPY}lists all", _keys, lists=True, is_blind=True)
+    ours = yield Effect("lists all", _keys, lists=True, is_blind=True)
+    alone = {key for key in map(_elsewhere, filter(is_in_copy, theirs)) if key not in ours}
+    known = yield read("change", "receipt")
+    _, going = decisions.outstanding(list(known.of("change").values()))
+    if late := sorted(late_of(alone - going, theirs, ours, known, run.lease.fence)):
+        yield from checked(run.lease)
+        yield _numbered(run, tuple(late), deleted=True).begin()
+        yield from catch_up(run)
+
+
+def late_of(alone: Set[Key], theirs: Set[Key], ours: Set[Key], known: Frozen, fence: int) -> list[Key]:
+    """Returns which objects that the copy alone has are cleared there."""
+    receipts = known.of("receipt")
+    registered = {name for name, it in receipts.items() if it.state not in DROPPED}
+    standing = {name for kind, name in theirs if kind == "copy manifest" and ("link", name) not in ours}
+    of_commits = [(key, key[1], fence_of(key[1])) for key in alone if key[0] in ("file", "manifest")]
+    kept = [(key, *kept_under(key[1])) for key in alone if key[0] == "kept"]
+    exchanging = {name for name in registered if receipts[name].state not in CURRENT}
+    own = range(fence)  # another database has no copy
+    return [
+        *decisions.left_in_copy(of_commits, fence, staying=registered | standing, own=own),
+        *decisions.left_in_copy(kept, fence, staying=exchanging, own=own),
+    ]
+
+
+def _keys(world: World) -> frozenset[Key]:
+    return frozenset(world.store)
 
 
 # What is lost
@@ -270,6 +303,8 @@ def differing(world: World) -> Iterator[str]:
         return
     for key in {(_kind(it), it[1]) for it in world.store if it[0] != "class"}:
         theirs = in_copy(key)
+        if key[0] == "aside" and theirs not in world.store:
+            continue  # it came to the store too late, and nobody reads it
         if not world.lost & {key, theirs} and world.store.get(key) != world.store.get(theirs):
             yield f"differs in the copy: {_named(key)}"
 

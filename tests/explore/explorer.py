@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from tests.explore.actors import KINDS, PROGRAMS, Actor, Kind, Stage, write, writes
-from tests.explore.copied import losable, needed
+from tests.explore.copied import MARKER, losable, needed
 from tests.explore.leaseless import resuming
 from tests.explore.others import hold, holds
 from tests.explore.promises import broken_at_rest, broken_now
@@ -99,10 +99,9 @@ class State:
 
     def _may_start(self, slot: str, verb: str) -> bool:
         """Returns whether a program may begin. Who adopts has stopped all runs of the other database; and
-        one that was at work when the clone was made ends before anything begins there. Beside a copy of the
-        store, one is at work at a time: what comes late there stays."""
+        one that was at work when the clone was made ends before anything begins there."""
         if self.clone is None:
-            return slot in SLOTS and not (self.world.has_copy and self.actors)
+            return slot in SLOTS
         if slot in CLONE_SLOTS and any(it.number <= self.world.cloned_after for it in self.actors.values()):
             return False
         others = [it for name, it in self.actors.items() if (name in SLOTS) != (slot in SLOTS)]
@@ -146,7 +145,7 @@ class State:
                 yield from (("step", slot, length) for length in scope.lengths)
                 yield "kill", slot
                 if actor.next is not None and actor.next.put is not None:
-                    if not self.world.has_copy:
+                    if actor.next.put[0] != MARKER:  # a copy without one halts runs, until somebody looks
                         yield "late", slot
                     if scope.is_faulty:
                         yield "lose", slot
@@ -220,7 +219,7 @@ class State:
 
     def _late(self, slot: str) -> str | None:
         actor = self.actors.get(slot)
-        if actor is None or actor.next is None or actor.next.put is None or self.world.has_copy:
+        if actor is None or actor.next is None or actor.next.put is None or actor.next.put[0] == MARKER:
             return None
         self.world.flying += (actor.next.put,)
         self.share(self.world)

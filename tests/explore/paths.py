@@ -283,6 +283,7 @@ _RETAKEN = (
 _RETAKEN_AND_COPIED = (*_RETAKEN, ("start", "A", "archive", 0), ("step", "A", 1000), ("tick", 1))
 #: Another run takes the lease, and does all.
 _BY_ANOTHER = (("tick", 1), ("start", "B", "remodel", 0), ("step", "B", 1000))
+_RUN_BY_ANOTHER = (("tick", 1), ("start", "B", "run", 0), ("step", "B", 1000))
 _LENGTHS = (0, 4, 1000)
 
 
@@ -364,6 +365,8 @@ def _explored_beside_a_copy() -> Paths:
         paths.explore_crashes((*_FULL, *lost), verb, 0, "copied")
         paths.explore_crashes((_FULL[0], *_FULL[2:], *lost[:2]), verb, 0, "copied")
     paths.explore_crashes((*_FULL, ("name",)), "copy", 0, "copied later")
+    for before in (_FULL[:2], _MERGED[:-2]):  # what comes to the copy too late is cleared
+        paths.explore_crashes(before, "run", 0, "copied", _RUN_BY_ANOTHER)
     paths.explore(Scope(("run",), (0,), _LENGTHS, kind="moving"), range(30))
     paths.explore_crashes(_OLD, "run", 0, "moving")
     return paths

@@ -254,6 +254,25 @@ _LISTED_AND_MERGED = (
     ("write", "insert", 2, 0),
     *_whole("archive", "compact"),
 )
+_LATE_IN_A_COPY = (
+    ("write", "insert", 1, 0),
+    ("start", "A", "archive", 0),
+    ("step", "A", 38),
+    ("tick", 1),
+    *_whole("archive", slot="B"),
+    ("step", "A", 1000),
+)
+_LATE_IN_THE_STORE = (
+    ("write", "insert", 1, 0),
+    ("start", "A", "archive", 0),
+    ("step", "A", 51),
+    ("late", "A"),
+    ("tick", 1),
+    ("start", "B", "archive", 0),
+    ("step", "B", 8),
+    ("arrive", 0),
+    ("step", "B", 1000),
+)
 _NEAR_ONLY = (runs, "is_looked_at", not_in_a_grace)
 FAULTS = {
     "deletes-by-id": _fault(
@@ -444,6 +463,18 @@ FAULTS = {
         (copied, "put_compared", nothing),
         (copied, "get_from_either", as_asked),
         events=(("write", "insert", 1, 0), *_whole("run")),
+        kind="copied",
+    ),
+    "late-in-a-copy": _fault(
+        "what a run without its lease put into a copy of the store stayed there",
+        (recovery, "clear_copy", nothing),
+        events=_LATE_IN_A_COPY,
+        kind="copied",
+    ),
+    "adopted-uncopied": _fault(
+        "originals were deleted of a commit whose manifest had come too late, and to the store alone",
+        (recovery, "put_again", nothing),
+        events=_LATE_IN_THE_STORE,
         kind="copied",
     ),
     "moved-unasked": _fault(

@@ -17,10 +17,13 @@ from tests.explore.commits import (
     check_files,
     drop,
     drop_replaced,
+    fence_of,
+    kept_under,
     mark_dropped,
     register,
     rewrite,
 )
+from tests.explore.copied import clear_copy
 from tests.explore.effects import (
     Steps,
     checked,
@@ -29,6 +32,7 @@ from tests.explore.effects import (
     instant,
     listing,
     present,
+    put,
     read,
     required,
     write,
@@ -61,6 +65,8 @@ def recover(run: Run, *, adopts: bool = False) -> Steps:
     yield from clear(run, adopts=adopts)
     yield from clear_unfinished(run)
     yield from adopt_unknown(run, adopts=adopts)
+    if run.has_copy:
+        yield from clear_copy(run)
 
 
 def nothing_is_left(run: Run, *, adopts: bool) -> bool:
@@ -166,13 +172,17 @@ def yet_to_come(world: World) -> int:
 
 
 def clear_unfinished(run: Run) -> Steps:
-    """Removes what was kept of commits that nothing has left, since a run died that was about to."""
+    """Removes what was kept of commits that nothing has left, since a run died that was about to; and what
+    runs have kept that had lost their lease."""
     kept: Frozen = yield listing("kept")
     receipts = (yield read("receipt")).of("receipt")
     current = {name for name, it in receipts.items() if it.state in CURRENT}
-    named = [(key, *key.rpartition(".")[::2]) for key in kept]
-    unused = [(key, int(fence.rstrip("+"))) for key, name, fence in named if name in current]
-    if left := decisions.left_over(unused, run.lease.fence):
+    gone = {name: it.left_under for name, it in receipts.items() if it.state in DROPPED and it.left_under}
+    named = [(key, *kept_under(key)) for key in kept]
+    unused = [(key, fence) for key, name, fence in named if name in current]
+    left = decisions.left_over(unused, run.lease.fence)
+    left += [key for key, name, fence in named if fence < gone.get(name, 0)]
+    if left:
         yield delete("kept", *left)
 
 
@@ -189,11 +199,6 @@ def check_own(left: Sequence[str], fences: Collection[int]) -> None:
     for name in left:
         if fences and fence_of(name) not in fences:
             raise Halt(f"no run of this database has left the file of {name}")
-
-
-def fence_of(name: str) -> int:
-    """Returns the fence of the run that made a commit."""
-    return int(name[1:].partition("-")[0])
 
 
 def adopt_unknown(run: Run, *, adopts: bool) -> Steps:
@@ -218,6 +223,7 @@ def adopt_unknown(run: Run, *, adopts: bool) -> Steps:
 
 def adopt(run: Run, manifest: Manifest, docs: Sequence[Doc], *, is_forgotten: bool) -> Steps:
     """Registers a commit with those of its buckets that are live, and takes out what others hold."""
+    yield from put_again(run, manifest)
     copies = [(it.id, it) for it in docs]
     outcome = decisions.compared(copies, (yield read("doc")).of("doc"))
     dead = decisions.no_longer_live(outcome, is_forgotten=is_forgotten)
@@ -237,6 +243,12 @@ def adopt(run: Run, manifest: Manifest, docs: Sequence[Doc], *, is_forgotten: bo
     equal, newer = decisions.held_elsewhere(copies, units, later)
     if equal or newer:
         yield from rewrite(run, manifest, {*equal, *newer}, newer)
+
+
+def put_again(run: Run, manifest: Manifest) -> Steps:
+    """Writes a manifest once more: it may have come to the store when no copy waited for it."""
+    if run.has_copy:
+        yield put("manifest", manifest.commit, manifest)
 
 
 def is_later(other: Manifest, manifest: Manifest, *, is_forgotten: bool) -> bool:

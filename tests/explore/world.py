@@ -70,7 +70,7 @@ class Manifest(NamedTuple):
 
 class Receipt(NamedTuple):
     """The record of a commit: `open`, `closed`, `replaced` or `dropped`. `live`: which of its buckets may
-    be."""
+    be. `left_under`: the lease under which its buckets were taken out of it."""
 
     state: str
     live: tuple[bool, ...]
@@ -81,6 +81,7 @@ class Receipt(NamedTuple):
     replaced_at: int | None = None
     tombstone: Frozen | None = None
     ended: bool = False  # its time was over
+    left_under: int | None = None
 
 
 class Pin(NamedTuple):

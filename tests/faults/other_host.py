@@ -30,6 +30,7 @@ _TRANSACTIONS = {
     "bucketwise.archivers.moving.sweep": "pin",
     "bucketwise.rollups.summaries.targets": "summaries",
 }
+_IN_COPY = " in the copy"  # which is another folder
 _passed: Counter[str] = Counter()
 
 
@@ -109,7 +110,7 @@ def _meet(store: type, operation: str, step: Callable[[str], None]) -> None:
     inner = getattr(store, operation)
 
     def met(self: Any, key: Any, *given: Any, **named: Any) -> Any:
-        what = f"{operation.partition('_')[0]} {_kind(key)}"
+        what = f"{operation.partition('_')[0]} {_kind(key)}{_IN_COPY * self.url.endswith('/b')}"
         step(f"before {what}")
         found = inner(self, key, *given, **named)
         step(f"after {what}")

@@ -15,6 +15,7 @@ from pymongo.database import Database
 
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.ledger import COLLECTION as RUNS
+from tests.faults.crashes.elsewhere import COPY, like_its_copy
 from tests.faults.crashes.jobs import compacted, in_small_commits
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import expire_the_lease, set_parameter, stopped
@@ -171,6 +172,35 @@ def test_another_host_finishes_meanwhile(
     meet(scene, at, elsewhere)
     tally("runs stopped past their lease", at, runs=5, **scene.toll()._asdict())
     scene.finish()
+    scene.check_restores()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "at"),
+    [
+        pytest.param("merge", "before put manifest", marks=tier(is_first=True, is_proof=True)),
+        pytest.param("merge", "before put buckets", marks=tier(is_first=False, is_proof=True)),
+    ],
+)
+def test_what_comes_to_a_copy_too_late_goes_from_there(
+    tmp_path: Path,
+    database: Db,
+    mongodb_uri: str,
+    bucketwise: CommandLine,
+    file_store: Store,
+    scenario: str,
+    at: str,
+    elsewhere: CommandLine,
+    short_transactions: None,  # noqa: ARG001
+) -> None:
+    (tmp_path / "b").mkdir()
+    scene = Scene(tmp_path, database, mongodb_uri, file_store, bucketwise, COPY + SLOTS + ROLLUP + OFFLINE)
+    SCENARIOS[scenario](scene)
+    assert meet(scene, f"{at} in the copy", elsewhere)
+    with pytest.raises(AssertionError, match="it/"):
+        like_its_copy(scene)
+    scene.finish()
+    like_its_copy(scene)
     scene.check_restores()
 
 
