@@ -142,7 +142,7 @@ _IN_COPY = (
     ("look at", ("manifests",), _MENDED),
     ("list", ("manifests", "lineage", "versions", "holds"), _REPAIRED),
     ("list", ("data", "buckets"), ("looked after",)),
-    ("list", ("other",), (*_COPIED, *_FILLED)),
+    ("list", ("other",), _FILLED),
     ("remove", ("lineage",), ("moved",)),
 )
 #: Changes of which kinds of objects the journal of copies has, in which jobs.
