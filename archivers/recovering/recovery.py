@@ -17,7 +17,7 @@ from pymongo.client_session import ClientSession
 
 from bucketwise.archivers import decisions
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.format.manifest import Manifest, origin_spans
+from bucketwise.archivers.format.manifest import DamagedError, Manifest, origin_spans
 from bucketwise.archivers.format.names import Commit, commits, day_number
 from bucketwise.archivers.mirroring.places import copied
 from bucketwise.archivers.records.deletions import latest
@@ -27,6 +27,7 @@ from bucketwise.archivers.records.heads import (
     check_all_present,
     check_heads,
     check_none_reappeared,
+    link_of,
     note_repaired,
     read_heads,
     write_heads,
