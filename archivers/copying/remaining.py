@@ -46,6 +46,6 @@ def _files_of_none(context: ArchiveContext, standing: CopyStanding) -> Iterator[
         yield Remaining(standing.url, f"copy {copy.name}: what lies there can't be listed: {error}", True)
         return
     for key, commit in archive.files_outside(files, archive.commits()):
-        if commit is None or not archive.is_registered(commit):
+        if commit is None or archive.index.seal(commit.name) is None:
             why = "the file belongs to no commit, and may hold the series: delete it"
             yield Remaining(f"{standing.url}/{key}", f"copy {copy.name}: {why}", True)

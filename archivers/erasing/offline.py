@@ -271,7 +271,7 @@ class OfflineSeries:
         within, store = erasure.within, self.archive.store
         for key, commit in self.archive.unlisted():
             may_hold = commit is None or commit.may_hold(within.start_ms, within.end_ms)
-            if may_hold and not (commit and self.archive.is_registered(commit)):
+            if may_hold and not (commit and self.archive.index.seal(commit.name)):
                 yield Remaining(f"{store.url}/{key}", _NO_COMMIT, True)
         for place in store.unfinished(self._name):
             yield Remaining(place, _UNFINISHED, True)

@@ -35,7 +35,6 @@ from bucketwise.archivers.format.manifest import (
 )
 from bucketwise.archivers.format.names import (
     Commit,
-    CommitName,
     checkpoint_key,
     commit_at,
     commits,
@@ -382,10 +381,6 @@ class ArchivedCommits:
     def commits(self) -> list[Commit]:
         """Returns all commits, by their numbers, as the store lists them."""
         return list(commits(self.store, self.policy.identity))
-
-    def is_registered(self, commit: CommitName) -> bool:
-        """Returns whether a commit is, also one that has lost its manifest."""
-        return self.index.seal(commit.name) is not None
 
     def manifest(self, commit: Commit) -> Manifest:
         """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is not the one that
