@@ -165,27 +165,30 @@ def ending(names: Iterable[Name], held: Collection[int], waiting: Collection[Any
     return found
 
 
-def droppable(replaced: Iterable[Document], now: datetime, delay: timedelta) -> list[Document]:
+def droppable(
+    replaced: Iterable[Document], now: datetime, delay: timedelta, held: Container[str] = ()
+) -> list[Document]:
     """Returns the receipts of replaced commits that no query can be reading any more, in the order of the
-    chain. One whose predecessors stay has to stay as well: only its manifest says what it took over."""
+    chain, without those that are `held`. One whose predecessors stay has to stay as well: only its manifest
+    says what it took over."""
     staying, found = set[str | None](), []
     for receipt in sorted(replaced, key=lambda it: int(it["sequence"])):
         is_read = "replaced_at" in receipt and now < receipt["replaced_at"] + delay
-        if is_read or receipt["_id"]["name"] in staying:
+        name = receipt["_id"]["name"]
+        if is_read or name in held or name in staying:
             staying.add(receipt["replaced_by"])
         else:
             found.append(receipt)
     return found
 
 
-def in_place_of(name: str, successors: Mapping[str, str | None]) -> str | None:
-    """Returns the commit that stands in the place of a replaced one by now; None where nothing of it is left.
-    `successors`: of all commits that others have taken over, by name. Only this one has to be sound for
-    the others to go: it has all that they had, whatever they have lost since."""
-    found: str | None = name
-    left = dict(successors)  # each is followed once, whatever records say
-    while found is not None and found in left:
-        found = left.pop(found)
+def successors(name: str, replaced_by: Mapping[str, str | None]) -> list[str | None]:
+    """Returns the commits that have taken over a replaced one, one after another. The last one stands in its
+    place by now, and alone has to be sound for the others to go: it has all that they had, whatever they have
+    lost since. None: nothing of it is left. `replaced_by`: of all commits that others have taken over."""
+    found: list[str | None] = [replaced_by[name]]
+    while (last := found[-1]) is not None and last in replaced_by and last not in (name, *found[:-1]):
+        found.append(replaced_by[last])
     return found
 
 

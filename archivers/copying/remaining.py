@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.kind import Remaining
-from bucketwise.archivers.mirroring.changes import CopyStanding, caught_up, removed_copies
-from bucketwise.archivers.mirroring.places import copied, within
+from bucketwise.archivers.mirroring.changes import caught_up, removed_copies
 from bucketwise.archivers.records.changes import CopyRecords
-from bucketwise.archivers.stores.base import StoreError
 
 
 def remaining_in_copies(context: ArchiveContext) -> Iterator[Remaining]:
@@ -28,24 +26,6 @@ def remaining_in_copies(context: ArchiveContext) -> Iterator[Remaining]:
                 f"{it.standing.behind:,} objects wait for it; a later run removes what was erased: {it.error}"
             )
             yield Remaining(it.standing.url, f"copy {it.standing.name}: {why}", True)
-        else:
-            yield from _files_of_none(context, it.standing)
     for name, url in removed_copies(context).items():
         why = "the policy file names it no more, and it keeps what it had. Remove what lies there"
         yield Remaining(url, f"copy {name}: {why}", True)
-
-
-def _files_of_none(context: ArchiveContext, standing: CopyStanding) -> Iterator[Remaining]:
-    """Yields the files in a copy that is like the first store which belong to no commit."""
-    store, archive = copied(context), context.offline()
-    assert store is not None  # it has that copy
-    (copy,) = (it for it in store.copies if it.name == standing.name)
-    try:
-        files = within(context, copy.store).offline().sizes()
-    except StoreError as error:
-        yield Remaining(standing.url, f"copy {copy.name}: what lies there can't be listed: {error}", True)
-        return
-    for key, commit in archive.files_outside(files, archive.commits()):
-        if commit is None or archive.index.seal(commit.name) is None:
-            why = "the file belongs to no commit, and may hold the series: delete it"
-            yield Remaining(f"{standing.url}/{key}", f"copy {copy.name}: {why}", True)

@@ -125,7 +125,7 @@ def superseded_files_of(
 ) -> Iterator[tuple[SupersededFile, RemovedBuckets, Selected]]:
     """Yields the files of superseded versions in the range, with what is in them."""
     within = erasure.within
-    for file in kept.files(everywhere=True):
+    for file in kept.files():
         if file.commit.may_hold(within.start_ms, within.end_ms):
             left = kept.read(file)
             yield file, left, erasure.sort(left.batch)
@@ -168,12 +168,12 @@ def removed_files_of(store: ObjectStore, erasure: Erasure) -> Iterator[RemovedFi
     """Yields the files under `superseded/` of commits in the range that hold something of the series.
     Overflow goes with the bucket that it refers to."""
     prefix, within = superseded_prefix(erasure.policy.identity), erasure.within
-    for found in store.list_everywhere(prefix):
+    for found in store.list(prefix):
         commit = commit_of_superseded(erasure.policy.identity, found.key)
         if commit is None or not commit.may_hold(within.start_ms, within.end_ms):
             continue
         try:
-            documents = Docs.split(store.get_sound(found.key, lambda _: True))
+            documents = Docs.split(store.get_bytes(found.key))
         except ValueError:
             yield RemovedFile(found.key, 0, None)
             continue
@@ -270,8 +270,7 @@ class OfflineSeries:
         """Yields what runs that were killed have left of writes: nobody reads it."""
         within, store = erasure.within, self.archive.store
         for key, commit in self.archive.unlisted():
-            may_hold = commit is None or commit.may_hold(within.start_ms, within.end_ms)
-            if may_hold and not (commit and self.archive.index.seal(commit.name)):
+            if commit is None or commit.may_hold(within.start_ms, within.end_ms):
                 yield Remaining(f"{store.url}/{key}", _NO_COMMIT, True)
         for place in store.unfinished(self._name):
             yield Remaining(place, _UNFINISHED, True)

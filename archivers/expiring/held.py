@@ -40,7 +40,7 @@ def left(archive: OfflineArchive, manifests: Iterable[Manifest]) -> Iterator[Hel
     """Yields the versions that have left these commits, and lie beside the archive."""
     aside = Superseded(archive)
     for manifest in manifests:
-        for file in aside.files(manifest.commit, everywhere=True):
+        for file in aside.files(manifest.commit):
             yield Held(manifest.archived_policy, aside.read(file).batch)
 
 
@@ -122,7 +122,7 @@ class CommitRules:
         commit = commit_of(receipt)
         assert commit is not None
         is_emptied = receipt["state"] == EMPTIED
-        manifest = self._archive.chain.link(link_of(commit)) if is_emptied else self._archive.current(commit)
+        manifest = self._archive.chain.link(link_of(commit)) if is_emptied else self._archive.manifest(commit)
         return with_replaced(self._context.receipts, self._archive, manifest)
 
     def _held(self, receipt: Document, manifests: Sequence[Manifest]) -> Iterator[Held]:

@@ -25,7 +25,6 @@ from bucketwise.archivers.format.names import (
     Commit,
     CommitName,
     commit_of_file,
-    files_named_for,
     superseded_key,
 )
 from bucketwise.archivers.format.series import RowFilter, misfit, series_types
@@ -420,13 +419,11 @@ class OfflineArchive(ArchivedCommits):
         for file in (*section.parts, section.buckets_file):
             check_readable(self.store, file)
 
-    def drop(self, commit: Commit) -> None:
+    def drop(self, manifest: Manifest) -> None:
         """Removes a commit. Its manifest is moved first, so that a crash leaves files of no commit, never a
-        commit without files. Where it is lost, all goes that has the commit's name, in copies as well."""
-        if (manifest := self.chain.drop(commit)) is not None:
-            self.store.delete([file.key for file in manifest.files])
-        else:
-            self.store.delete(files_named_for(self.store, self.policy.identity, commit))
+        commit without files."""
+        self.chain.drop(manifest)
+        self.store.delete([file.key for file in manifest.files])
 
     def set_aside(self, commit: str, section: int, batch: Batch) -> None:
         """Keeps buckets that are about to be removed from a section of a commit, as BSON, under a key that no

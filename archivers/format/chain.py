@@ -257,22 +257,17 @@ class Chain:
         key = manifest_key(self._policy, manifest.sequence, manifest.commit)
         self.put(key, self._store.get_bytes(key), manifest.created)
 
-    def drop(self, commit: Commit) -> Manifest | None:
-        """Takes a commit out; its manifest stays as a link of the chain. Returns it, also if it was dropped
-        before; None where it is lost, in all copies of the store. Raises DamagedError where it is damaged."""
-        assert commit.seal is not None  # it was registered, or its manifest was read
-        key, found = manifest_key(self._policy, commit.sequence, commit.name), None
-        try:
-            found = self.link(Link(sequence=commit.sequence, commit=commit.name, sha256=commit.seal))
-            with contextlib.suppress(NotFound):  # it was dropped before
-                data = self._store.get_sound(key, partial(has_seal, seal=commit.seal))
-                self.put(link_key(self._policy, commit.name, commit.seal), data)
-        except DamagedError as error:
-            if error.code != "chain-broken":
-                raise
+    def drop(self, manifest: Manifest) -> None:
+        """Takes a commit out; its manifest stays as a link of the chain."""
+        key = manifest_key(self._policy, manifest.sequence, manifest.commit)
+        data = self._store.get_sound(key, partial(has_seal, seal=manifest.sha256))
+        self.put(link_key(self._policy, manifest.commit, manifest.sha256), data)
         self._store.delete([key])
-        self._manifests.pop((commit.sequence, commit.name), None)
-        return found
+        self._manifests.pop((manifest.sequence, manifest.commit), None)
+
+    def was_dropped(self, manifest: Manifest) -> bool:
+        """Returns whether what `drop` leaves of a commit is there."""
+        return self._store.head(link_key(self._policy, manifest.commit, manifest.sha256)) is not None
 
     def sign(self, manifest: Manifest, keys: Keys) -> bool:
         """Signs a manifest, or the link that is left of it, unless the first key has signed it. Returns

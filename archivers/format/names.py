@@ -227,14 +227,6 @@ def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator
             yield commit
 
 
-def files_named_for(store: ObjectStore, policy: str, commit: CommitName) -> list[str]:
-    """Returns the keys of the files that lie in a store, or in a copy of it, under a commit's name."""
-    days = range(day_number(commit.first), day_number(commit.last) + 1)
-    folders = [*(f"data/dt={date.fromordinal(EPOCH + it)}" for it in days), "meta/buckets"]
-    prefixes = [f"{policy}/{folder}/{commit.name}" for folder in folders]
-    return [found.key for prefix in prefixes for found in store.list_everywhere(prefix)]
-
-
 def links(store: ObjectStore, policy: str, commit: str = "") -> Iterator[tuple[str, str]]:
     """Yields the dropped commits whose manifests are left: their names, and how their seals begin. `commit`:
     that one alone."""

@@ -138,20 +138,16 @@ def note_repaired(receipts: Receipts, commits: Sequence[str]) -> None:
 
 def with_replaced(receipts: Receipts, archive: OfflineArchive, manifest: Manifest) -> list[Manifest]:
     """Returns a manifest and those of all commits that it took over, and that these took over before. Raises
-    DamagedError where one of them is gone, unless a person has given it up: then receipts tell what it took
-    over."""
-    heads, found = read_heads(receipts), [manifest]
-    lost = heads.lost if heads is not None else frozenset[str]()
-    names, seen = set(manifest.replaces), {manifest.commit}
-    while names := names - seen:
-        seen |= names
-        records = [it for it in receipts.get_all(names).values() if "seal" in it]
-        gone = [it["_id"]["name"] for it in records if it["seal"] in lost]
-        known = [commit_of(it) for it in records if it["seal"] not in lost]
-        before = [archive.chain.link(link_of(it)) for it in known if it is not None]
-        found += before
-        names = {*(name for it in before for name in it.replaces), *receipts.taken_over_by(gone)}
-    return found
+    DamagedError where one of them is gone."""
+    found = {manifest.link: manifest}
+    waiting = [manifest]
+    while waiting:
+        names = [name for it in waiting for name in it.replaces]
+        known = [commit_of(it) for it in receipts.get_all(names).values() if "seal" in it] if names else []
+        waiting = [archive.chain.link(link_of(it)) for it in known if it is not None]
+        waiting = [it for it in waiting if it.link not in found]
+        found |= {it.link: it for it in waiting}
+    return list(found.values())
 
 
 class CheckedHeads(NamedTuple):

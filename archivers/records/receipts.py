@@ -299,11 +299,6 @@ class Receipts:
         for state in (REPLACED, HELD):
             yield from self.in_state(state, "offline")
 
-    def taken_over_by(self, names: Sequence[str]) -> list[str]:
-        """Returns the commits that some of these have taken over, dropped or not."""
-        query = {"_id.policy": self.policy, "replaced_by": {"$in": list(names)}}
-        return [it["_id"]["name"] for it in self.collection.find(query, {"_id": 1})] if names else []
-
     def in_state(
         self, state: str | Document, kind: str, narrowed: Document | None = None
     ) -> Iterator[Document]:

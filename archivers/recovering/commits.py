@@ -23,6 +23,7 @@ from bucketwise.archivers.records.heads import (
     heads_update,
     link_of,
     note_damaged,
+    read_heads,
     types_update,
     with_replaced,
 )
@@ -204,7 +205,7 @@ class CommitRegistry:
         self.transaction(exchange)
         if successor is not None:
             self._archive.check_stored(successor)
-        self._archive.drop(manifest.name)
+        self._archive.drop(manifest)
         self.receipts.mark_dropped(manifest.commit)
         return successor
 
@@ -221,17 +222,37 @@ class CommitRegistry:
             self._work.check()
             self.drop_replaced(receipt)
 
-    def check_standing(self, name: str, successors: Mapping[str, str | None]) -> None:
-        """Raises DamagedError where the commit that stands in the place of a replaced one is registered, and
-        its manifest or a file is gone, or damaged. `successors`: of all replaced commits, by name."""
-        standing = decisions.in_place_of(name, successors)
-        if standing in successors:
-            raise record_fault(
-                name, "it says that another commit stands in its place, which was replaced by it"
-            )
+    def check_standing(self, receipt: Document, replaced: Mapping[str, Document]) -> None:
+        """Raises DamagedError where nothing sealed says that a commit was replaced, or one on the way to that
+        which stands in its place by now; and where that one is registered, and its manifest or a file is
+        gone, or damaged. `replaced`: the receipts of all that are not dropped yet, by name."""
+        name = receipt["_id"]["name"]
+        *before, standing = decisions.successors(
+            name, {it: found["replaced_by"] for it, found in replaced.items()}
+        )
+        if standing in (name, *before):
+            raise record_fault(name, "it says that a commit replaced it which it has replaced")
+        for it in filter(None, before):
+            check_replaced(self.receipts, self._archive, replaced[it], self._work.keys)
         for commit in self.receipts.registered([standing] if standing else []).values():
-            self._archive.check_present(manifest := self._archive.current(commit))
+            manifest = self._archive.current(commit)
+            self._archive.check_present(manifest)
             self._archive.check_stored(manifest)
+
+    def to_drop(self, receipt: Document) -> Manifest | None:
+        """Returns the manifest of a replaced commit, from a copy where the store has lost it; None where it
+        was dropped before, or is given up. Raises DamagedError where it is lost, so that nothing tells which
+        files it has."""
+        if (commit := commit_of(receipt)) is None:
+            return None
+        try:
+            manifest = self._archive.chain.link(link_of(commit))
+        except DamagedError:
+            if (heads := read_heads(self.receipts)) is not None and commit.seal in heads.lost:
+                return None
+            raise
+        was_dropped = not self._archive.is_there(commit) and self._archive.chain.was_dropped(manifest)
+        return None if was_dropped else manifest
 
     def drop_replaced(self, receipt: Document) -> None:
         """Drops a replaced commit, or finishes that after a crash. Raises DamagedError where nothing sealed
@@ -240,8 +261,8 @@ class CommitRegistry:
         commit = commit_of(receipt)
         if "replaced_at" in receipt:
             self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})
-        if commit is not None:
-            self._archive.drop(commit)
+        if (manifest := self.to_drop(receipt)) is not None:
+            self._archive.drop(manifest)
         if commit is not None and "ended" in receipt:
             self._clear_kept_versions(self._archive.chain.link(link_of(commit)), receipt["ended"])
         self.receipts.mark_dropped(receipt["_id"]["name"])

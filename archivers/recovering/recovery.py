@@ -17,7 +17,7 @@ from pymongo.client_session import ClientSession
 
 from bucketwise.archivers import decisions
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.format.manifest import DamagedError, Manifest, origin_spans
+from bucketwise.archivers.format.manifest import Manifest, origin_spans
 from bucketwise.archivers.format.names import Commit, commits, day_number
 from bucketwise.archivers.mirroring.places import copied
 from bucketwise.archivers.records.deletions import latest
@@ -27,7 +27,6 @@ from bucketwise.archivers.records.heads import (
     check_all_present,
     check_heads,
     check_none_reappeared,
-    link_of,
     note_repaired,
     read_heads,
     write_heads,
@@ -35,7 +34,7 @@ from bucketwise.archivers.records.heads import (
 from bucketwise.archivers.records.holds import note_held
 from bucketwise.archivers.records.receipt_checks import receipts_rolled_back
 from bucketwise.archivers.records.receipt_files import move_old
-from bucketwise.archivers.records.receipts import HELD, REPLACED, commit_of
+from bucketwise.archivers.records.receipts import HELD, REPLACED
 from bucketwise.archivers.records.registry import Unregistered, unregistered
 from bucketwise.archivers.recovering.checkpoints import make_due_checkpoint
 from bucketwise.archivers.recovering.commits import CommitRegistry
@@ -78,7 +77,7 @@ class ForgottenMerges:
         for manifest in self._cut_off(unknown, listed):
             self._work.check()
             for name in listed.keys() & set(manifest.replaces):
-                self._archive.drop(self._archive.manifest(listed.pop(name)).name)
+                self._archive.drop(self._archive.manifest(listed.pop(name)))
 
     def _cut_off(self, unknown: Sequence[Manifest], listed: Container[str]) -> Iterator[Manifest]:
         """Yields the merged commits of which some that they replaced were dropped by a forgotten run."""
@@ -296,19 +295,22 @@ class Recovery:
     def _drop_replaced(self) -> None:
         """Finishes exchanges by dropping replaced commits, the oldest first: only the manifest of a later one
         says what it replaced."""
-        replaced = list(self._receipts.replaced())
-        successors = {it["_id"]["name"]: it["replaced_by"] for it in replaced}
-        waiting = [it for it in replaced if it["state"] == REPLACED]
-        droppable = decisions.droppable(waiting, self._work.now, self._work.archive.compact.delay)
-        for receipt in self._without_held(droppable):
+        replaced = {it["_id"]["name"]: it for it in self._receipts.replaced()}
+        held = {name for name, it in replaced.items() if it["state"] == HELD}
+        due = partial(
+            decisions.droppable, replaced.values(), self._work.now, self._work.archive.compact.delay
+        )
+        held |= self._held(due(held))
+        for receipt in due(held):
             self._work.check()
-            self._registry.check_standing(receipt["_id"]["name"], successors)
+            self._registry.check_standing(receipt, replaced)
             self._registry.drop_replaced(receipt)
 
-    def _without_held(self, receipts: list[Document]) -> list[Document]:
-        """Returns the receipts that no hold covers. The others stay until it is released."""
+    def _held(self, receipts: Sequence[Document]) -> set[str]:
+        """Returns the names of the commits that holds cover, and notes it. They stay until these are
+        released."""
         if receipts and self._work.damage_of_holds():
-            return []
+            return {it["_id"]["name"] for it in receipts}
         held: dict[str, Hold] = {}
 
         def step(session: ClientSession) -> None:
@@ -322,19 +324,14 @@ class Recovery:
             self._registry.transaction(step)
         for name, hold in held.items():
             _logger.info("policy %s: %s stays: held by %s", self._work.policy.name, name, hold.name)
-        return [it for it in receipts if it["_id"]["name"] not in held]
+        return set(held)
 
     def _is_covered(self, receipt: Document, hold: Hold) -> bool:
         span = as_ms(receipt["first"]), as_ms(receipt["last"]) + 1
         if "replaced_at" not in receipt or not hold.touches(*span):
             return False
-        if (commit := commit_of(receipt)) is None:
-            return False
-        try:
-            manifest = self._archive.chain.link(link_of(commit))
-        except DamagedError:
-            return True  # nothing tells which series it holds
-        return may_cover(hold, manifest, self._work.policy)
+        manifest = self._registry.to_drop(receipt)
+        return manifest is not None and may_cover(hold, manifest, self._work.policy)
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Registers the commits that have no receipt, each after those that came before it; `last` are those
@@ -359,7 +356,7 @@ class Recovery:
         for manifest in sorted(manifests, key=lambda it: (it.sequence, it.fence, it.commit)):
             self._work.check()
             if decisions.is_unfinished(manifest.replaces, listed, partial(self._archive.has_files, manifest)):
-                self._archive.drop(manifest.name)
+                self._archive.drop(manifest)
             else:
                 is_own = manifest.link in own
                 self._adopt(manifest, manifest.link in covered, is_own, lost is not None or not is_own)

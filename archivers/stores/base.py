@@ -207,9 +207,6 @@ class ObjectStore(Protocol):
         """Yields the objects whose key starts with `prefix`, which need not end at a `/`, in order of their
         keys; only those after the key `after`."""
 
-    def list_everywhere(self, prefix: str) -> Iterator[StoreObject]:
-        """Yields as `list` does, also objects that the store has lost, and a copy of it has."""
-
     def delete(self, keys: Iterable[str]) -> None:
         """Removes the objects. A key without an object is no error."""
 
@@ -331,10 +328,6 @@ class PlainStore:
         """Returns what `get_bytes` does, sound or not."""
         return self.get_bytes(key, size)
 
-    def list_everywhere(self: ObjectStore, prefix: str) -> Iterator[StoreObject]:
-        """Yields what `list` does: there is no copy."""
-        yield from self.list(prefix)
-
 
 class ServedStore(PlainStore):
     """A base for stores of servers: each object is put by one request, whole or not at all."""
@@ -435,10 +428,6 @@ class ForwardingStore:
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields objects, sorted by key."""
         return self._store.list(prefix, after)
-
-    def list_everywhere(self, prefix: str) -> Iterator[StoreObject]:
-        """Yields objects, sorted by key, also those that a copy alone has."""
-        return self._store.list_everywhere(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects; does nothing where there are none."""

@@ -117,11 +117,6 @@ class ReadsFromCopies:
         with self._lock:
             return key in self._seen
 
-    def put(self, key: str) -> None:
-        """Notes that an object was put: what was read at its key before was another one."""
-        with self._lock:
-            self._seen.discard(key)
-
     def take(self) -> tuple[int, list[FromCopy]]:
         """Returns how many objects were read from copies, and the first of them; and forgets them."""
         with self._lock:
@@ -198,7 +193,6 @@ class CopiedStore:
         except AlreadyExists:
             self.journal.end(names_of(self), change)
             raise
-        self.reads.put(key)
         for copy in self.required:
             put_compared(copy, key, data, storage_class=storage_class, locked_from=locked_from)
         self._end(change)
@@ -252,20 +246,6 @@ class CopiedStore:
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects of the first store."""
         yield from self._read(lambda store: list(store.list(prefix, after)), prefix)
-
-    def list_everywhere(self, prefix: str) -> Iterator[StoreObject]:
-        """Yields the objects of the first store, and those that it has lost, of which no change waits for the
-        copy that has them. A copy that is not required may be out of reach."""
-        found = {it.key: it for it in self.list(prefix)}
-        for copy in self.copies:
-            try:
-                more = {it.key: it for it in copy.store.list(prefix) if it.key not in found}
-            except StoreError:
-                if copy.required:
-                    raise
-                continue
-            found |= {key: it for key, it in more.items() if not self.journal.waits(copy.name, key)}
-        yield from sorted(found.values(), key=lambda it: it.key)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects from each copy that is required, then from the first store."""

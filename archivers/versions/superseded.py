@@ -115,16 +115,14 @@ class Superseded:
         return any(True for commit in commits for _ in self._keys(commit))
 
     def _keys(self, commit: str) -> Iterator[str]:
-        yield from (it.key for it in self._store.list_everywhere(f"{self._prefix}{commit}."))
-        for found in self._store.list_everywhere(f"{superseded_prefix(self._policy)}{commit}."):
+        yield from (it.key for it in self._store.list(f"{self._prefix}{commit}."))
+        for found in self._store.list(f"{superseded_prefix(self._policy)}{commit}."):
             if commit_of_superseded(self._policy, found.key) is not None:
                 yield found.key
 
-    def files(self, of: str = "", *, everywhere: bool = False) -> Iterator[SupersededFile]:
-        """Yields all files of the policy, or those of one commit. `everywhere`: also those that the store has
-        lost, and a copy of it has."""
-        prefix = f"{self._prefix}{of}{'.' if of else ''}"
-        for found in self._store.list_everywhere(prefix) if everywhere else self._store.list(prefix):
+    def files(self, of: str = "") -> Iterator[SupersededFile]:
+        """Yields all files of the policy, or those of one commit."""
+        for found in self._store.list(f"{self._prefix}{of}{'.' if of else ''}"):
             if (file := self.file_of(found.key)) is not None:
                 yield file
 
@@ -385,32 +383,13 @@ def check_replaced(receipts: Receipts, archive: OfflineArchive, record: Document
     so."""
     name, by = record["_id"]["name"], record.get("replaced_by")
     successor = commit_of(found) if by and "seal" in (found := receipts.get(by) or {}) else None
-    try:
-        if successor is not None and name in archive.chain.link(link_of(successor)).replaces:
-            return
-    except DamagedError:
-        if _is_in_place(receipts, archive, record):
-            return
-        raise
+    if successor is not None and name in archive.chain.link(link_of(successor)).replaces:
+        return
     if by is not None:
         what = f"it says that the commit was replaced by {by}, and the manifest of that one does not"
         raise record_fault(name, what)
     if ended(receipts, record, keys) is None and not _is_emptied(receipts, archive, record):
         raise record_fault(name, "it says that the commit has ended, and no receipt does")
-
-
-def _is_in_place(receipts: Receipts, archive: OfflineArchive, record: Document) -> bool:
-    """Returns whether the commit that stands in the place of a replaced one says that it has all of its
-    buckets, by where they were archived first."""
-    names = {it["_id"]["name"]: it["replaced_by"] for it in receipts.replaced()}
-    standing = decisions.in_place_of(record["_id"]["name"], names)
-    registered = receipts.registered([standing] if standing else [])
-    mine = commit_of(record)
-    try:
-        there = [it for one in registered.values() for it in archive.chain.link(link_of(one)).all_origins]
-        return mine is not None and set(archive.chain.link(link_of(mine)).all_origins) <= set(there)
-    except DamagedError:
-        return False
 
 
 def _is_emptied(receipts: Receipts, archive: OfflineArchive, record: Document) -> bool:

@@ -125,9 +125,6 @@ class DyingStore:
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         yield from self._do("list", lambda: list(self.inner.list(prefix, after)))
 
-    def list_everywhere(self, prefix: str) -> Iterator[StoreObject]:
-        yield from self._do("list", lambda: list(self.inner.list_everywhere(prefix)))
-
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:  # one by one: a crash may leave some
 

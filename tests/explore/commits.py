@@ -223,7 +223,7 @@ def drop(name: str) -> Steps:
     found = yield get("manifest", name)._replace(needs=("manifest", name))
     if found is not None:
         yield from put_sound("link", name, found)
-    yield delete("manifest", name)
+        yield delete("manifest", name)
     yield delete("file", name)
 
 
@@ -270,7 +270,9 @@ def drop_replaced(name: str) -> Steps:
     if receipt.replaced_at is not None:
         due = receipt._replace(replaced_at=None)
         yield write(f"notes that {name} is due", {("receipt", name): due})
-    yield from drop(name)
+    if (yield get("manifest", name)) is not None or (yield get("link", name)) is None:
+        yield from required("manifest", name)
+        yield from drop(name)
     if receipt.ended and (kept := (yield from kept_of((yield from required("link", name))))):
         yield delete("kept", *kept)
     yield mark_dropped(name)

@@ -313,8 +313,7 @@ def needed(world: World) -> Iterator[str]:
     """Yields the verbs that somebody has to call before runs go on."""
     if world.has_copy and FILLED not in world.db and not _is_new(world):
         yield "copy"
-    replaced = {name for name, it in world.db.of("receipt").items() if it.state == "replaced"}
-    if any(name not in replaced for _, name in world.lost):
+    if any(world.db["receipt", name].state in CURRENT for _, name in world.lost):
         yield "repair"
 
 

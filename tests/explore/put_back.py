@@ -29,7 +29,7 @@ from tests.explore.schedules import random_schedule
 from tests.explore.world import HOUR, Effect, Manifest, World
 
 compared, ending = decisions.compared, decisions.ending
-drop, exchange, acquire, acquired = commits.drop, commits.exchange, effects.acquire, effects.acquired
+exchange, acquire, acquired = commits.exchange, effects.acquire, effects.acquired
 insert = remodel.insert
 is_emptied, settling, changes_of = commits.is_emptied, online_expiry.settling, lake.changes_of
 
@@ -145,15 +145,9 @@ def directly(db: Any, manifests: Any) -> list[str]:
     return [name for name, it in found if it.replaced_by == manifests[0].commit and it.state == "replaced"]
 
 
-def directly_in_place(name: str, successors: Mapping[str, str | None]) -> str | None:
+def directly_in_place(name: str, replaced_by: Mapping[str, str | None]) -> list[str | None]:
     """Takes a successor for the one that has what it replaced, whatever has become of it."""
-    return successors[name]
-
-
-def dropped_if_there(name: str) -> Steps:
-    """Drops a commit whose manifest the store has; takes any other for one that was dropped before."""
-    if (yield effects.get("manifest", name)) is not None:
-        yield from drop(name)
+    return [replaced_by[name]]
 
 
 def noted_before(run: Any, number: int) -> Steps:
@@ -432,20 +426,14 @@ FAULTS = {
     ),
     "successor-dropped": _fault(
         "an adoption halted where another database had dropped what was merged twice",
-        (decisions, "in_place_of", directly_in_place),
+        (decisions, "successors", directly_in_place),
         events=(*_WAITING, ("clone", False)),
         kind="shared",
     ),
     "successor-lost": _fault(
         "runs halted where a merged commit was lost that had been merged again",
-        (decisions, "in_place_of", directly_in_place),
+        (decisions, "successors", directly_in_place),
         events=(*_WAITING, ("rot", "file", "f3-0")),
-        kind="copied",
-    ),
-    "lost-for-dropped": _fault(
-        "what had lost its manifest was taken for dropped: its files stayed, and all that its copy had",
-        (commits, "drop", dropped_if_there),
-        events=(*_WAITING, ("rot", "manifest", "f3-0")),
         kind="copied",
     ),
     "adopted-in-part": _fault(

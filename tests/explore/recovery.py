@@ -132,11 +132,11 @@ def drop_all_replaced(run: Run) -> Steps:
             if it.replaced_at is not None:
                 document["replaced_at"] = instant(it.replaced_at)
             replaced.append(document)
-    successors = {name: it.replaced_by for name, it in receipts.items() if it.state == "replaced"}
+    replaced_by = {name: it.replaced_by for name, it in receipts.items() if it.state == "replaced"}
     for found in decisions.droppable(replaced, instant(run.now), timedelta(milliseconds=DELAY)):
         yield from checked(run.lease)
         name = found["_id"]["name"]
-        standing = decisions.in_place_of(name, successors)
+        *_, standing = decisions.successors(name, replaced_by)
         if standing is not None and receipts[standing].state not in DROPPED:
             yield from present("manifest", standing)
             yield from check_files(standing)

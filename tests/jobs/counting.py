@@ -91,14 +91,8 @@ class CountingStore:
         return getattr(self.inner, name)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
-        yield from self._counted(self.inner.list(prefix, after))
-
-    def list_everywhere(self, prefix: str) -> Iterator[StoreObject]:
-        yield from self._counted(self.inner.list_everywhere(prefix))
-
-    def _counted(self, listed: Iterator[StoreObject]) -> Iterator[StoreObject]:
         self.asked["list"] += 1
-        for found in listed:
+        for found in self.inner.list(prefix, after):
             self.asked["listed"] += 1
             yield found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.records.changes import CopyRecords, StoreJournal, Waiting
 from bucketwise.archivers.records.receipts import Receipts
-from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, StoreError, StoreObject
+from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, StoreError
 from bucketwise.archivers.stores.copied import CopiedStore, Copy
 from bucketwise.archivers.stores.file import FileStore
 
@@ -32,10 +32,6 @@ class Failing(FileStore):
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         self._reach(key)
         return super().get_bytes(key, size)
-
-    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
-        self._reach(prefix)
-        yield from super().list(prefix, after)
 
     def delete(self, keys: Any) -> None:
         self._reach("")
@@ -131,36 +127,6 @@ def test_only_what_must_be_there_is_read_from_a_copy_and_not_from_one_that_waits
         stores.store.get_sound(KEY, is_sound)
     FileStore.put_bytes(stores.all[0], KEY, b"damaged")
     assert stores.store.get_sound(KEY, is_sound) == b"damaged"  # the caller says what is wrong with it
-
-
-def test_what_the_first_store_has_lost_is_listed_where_that_is_asked_for(stores: Stores) -> None:
-    def listed() -> list[str]:
-        return [it.key for it in stores.store.list_everywhere("ticks/data/")]
-
-    other = "ticks/data/b"
-    for key in (KEY, other):
-        stores.store.put_bytes(key, b"one")
-    FileStore.put_bytes(stores.all[2], KEY, b"one")  # while a change of it waits
-    FileStore.delete(stores.all[0], [KEY])
-    assert listed() == [KEY, other]
-    assert [it.key for it in stores.store.list("ticks/data/")] == [other]
-    FileStore.delete(stores.all[1], [KEY])
-    assert listed() == [other]
-    stores.all[2].down = True
-    assert listed() == [other]
-    stores.all[1].down = True
-    with pytest.raises(StoreError, match="can't be reached"):
-        listed()
-
-
-def test_what_was_put_is_no_longer_read_from_a_copy(stores: Stores) -> None:
-    stores.store.put_bytes(KEY, b"one")
-    FileStore.delete(stores.all[0], [KEY])
-    assert stores.store.get_sound(KEY, lambda _: True) == b"one"
-    assert stores.store.is_from_copy(KEY)
-    stores.store.put_bytes(KEY, b"two")
-    assert not stores.store.is_from_copy(KEY)
-    assert stores.store.take_reads()[0] == 1
 
 
 def test_a_first_store_that_is_down_is_read_from_a_required_copy_and_not_written(stores: Stores) -> None:

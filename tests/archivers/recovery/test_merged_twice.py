@@ -46,8 +46,8 @@ class MergedTwice:
         return [it for it in found if "superseded" not in it.parts]
 
 
-@pytest.mark.parametrize("kind", ["data/*/{}.parquet", "meta/buckets/{}.parquet", "meta/manifests/*_{}.json"])
-def test_what_the_first_merge_made_may_have_lost_anything(
+@pytest.mark.parametrize("kind", ["data/*/{}.parquet", "meta/buckets/{}.parquet"])
+def test_what_the_first_merge_made_may_have_lost_a_file(
     database: Database[Document], file_store: Store, kind: str
 ) -> None:
     merged = MergedTwice(database, file_store)
@@ -58,22 +58,6 @@ def test_what_the_first_merge_made_may_have_lost_anything(
     assert merged.waiting() == []
     assert merged.files(*waiting) == []
     assert merged.cycle.archived() == merged.live
-
-
-def test_a_damaged_manifest_stays_for_somebody_to_look_at(
-    database: Database[Document], file_store: Store
-) -> None:
-    merged = MergedTwice(database, file_store)
-    (path,) = merged.cycle.root.rglob(f"meta/manifests/*_{merged.first}.json")
-    path.write_bytes(path.read_bytes().replace(b'"policy"', b'"Policy"'))
-    before = merged.files(merged.first)
-    for _ in range(2):
-        with pytest.raises(DamagedError, match=path.name):
-            merged.cycle.run(LATER)
-    assert merged.files(merged.first) == before
-    path.unlink()
-    merged.cycle.run(LATER)
-    assert (merged.waiting(), merged.files(merged.first)) == ([], [])
 
 
 @pytest.mark.parametrize("kind", ["data/*/{}.parquet", "meta/buckets/{}.parquet", "meta/manifests/*_{}.json"])
@@ -91,27 +75,40 @@ def test_nothing_goes_while_what_stands_in_its_place_is_damaged(
     assert (merged.waiting(), merged.files(*waiting)) == (waiting, before)
 
 
-def test_nothing_goes_that_what_stands_in_its_place_has_not(
+def test_nothing_goes_where_the_manifest_of_what_the_first_merge_made_is_lost(
     database: Database[Document], file_store: Store
 ) -> None:
-    """A record says of another commit that the first merge took it over, whose manifest is lost."""
+    """Nothing tells which files it has, nor what it took over."""
     merged = MergedTwice(database, file_store)
-    case = merged.cycle.case
-    assert case.policy.archive is not None
-    slowly = case.policy.archive.compact.model_copy(update={"delay": AFTER})
-    merged.cycle.case = case.with_archive(compact=slowly)
-    merged.cycle.run(DAY0 + AFTER + 13 * HOUR)
-    merged.cycle.case = case
-    other = max(merged.cycle.as_stored().commits(), key=lambda it: it.sequence).name
+    waiting = merged.waiting()
     (lost,) = merged.cycle.root.rglob(f"meta/manifests/*_{merged.first}.json")
+    there = lost.read_bytes()
     lost.unlink()
-    says = {"state": "replaced", "replaced_by": merged.first}
-    database[RECEIPTS].update_one({"_id.name": other}, {"$set": says})
-    before = merged.files(other)
+    before = merged.files(*waiting)
     for _ in range(2):
         with pytest.raises(DamagedError, match=merged.first):
             merged.cycle.run(LATER)
-    assert (merged.waiting(), merged.files(other)) == ([other], before)
+    assert (merged.waiting(), merged.files(*waiting)) == (waiting, before)
+    lost.write_bytes(there)
+    merged.cycle.run(LATER)
+    assert merged.files(*waiting) == []
+
+
+@pytest.mark.parametrize("by", [None, "last"])
+def test_nothing_goes_because_of_a_record_that_does_not_fit(
+    database: Database[Document], file_store: Store, by: str | None
+) -> None:
+    """It says that the commit which stands was replaced, and that has lost a file."""
+    merged = MergedTwice(database, file_store)
+    waiting = merged.waiting()
+    (lost,) = merged.cycle.root.rglob(f"data/*/{merged.last}.parquet")
+    lost.unlink()
+    says = {"state": "replaced", "replaced_by": by and waiting[0]}
+    database[RECEIPTS].update_one({"_id.name": merged.last}, {"$set": says})
+    before = merged.files(*waiting)
+    with pytest.raises(DamagedError):
+        merged.cycle.run(LATER)
+    assert merged.files(*waiting) == before
 
 
 def test_records_that_name_each_other_are_damage(database: Database[Document], file_store: Store) -> None:
