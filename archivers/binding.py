@@ -270,10 +270,7 @@ class Binding:
         url = None if self.store is None else self.store.url
         now = read_record(self.receipts, url, session)
         if (now.owner, now.lineage) != (record.owner, record.lineage):
-            raise HaltedError(
-                f"policy {self.policy}: another run has moved the lineage of the archive meanwhile. "
-                "Nothing was changed by this one. Look who else runs on this database, then run again"
-            )
+            raise HaltedError(self._overtaken)
         self._set(facts, session)
 
     def _set(self, facts: Document, session: ClientSession) -> None:
@@ -289,7 +286,8 @@ class Binding:
             self._judge(store, known, listed)
         done = {"$set": {"lineage.done": step.number}}
         at_this_step = {"_id": self.receipts.identity(OWNER), "lineage.begun": lineage.body["begun"]}
-        self.receipts.collection.update_one(at_this_step, done)
+        if not self.receipts.collection.update_one(at_this_step, done).matched_count:
+            raise HaltedError(self._overtaken)
         store.delete([step_key(self.policy, it) for it in listed if it.number < step.number])
 
     def _put_owner(
@@ -308,10 +306,15 @@ class Binding:
 
     def _judge_all(self, store: ObjectStore, checked: Checked, listed: list[Step]) -> None:
         self._judge(store, checked.record.lineage, listed)
-        if checked.record.lineage.went_on(listed, has_owner=checked.file is not None):
+        lineage = checked.record.lineage
+        if lineage.went_on(listed, has_owner=checked.stored is not None) and self._is_at(lineage):
             told = _told(store, self.policy, listed[-1])
             reason = f"somebody else went on from the last step of its lineage, {listed[-1].number}, {told}"
             raise HaltedError(self._not_ours(f"{reason}. This database may be a clone of the one that did"))
+
+    def _is_at(self, lineage: Lineage) -> bool:
+        """Returns whether the database still has a lineage recorded: another run of its own may go on."""
+        return read_record(self.receipts, self.store.url if self.store else None).lineage == lineage
 
     def _judge(self, store: ObjectStore, lineage: Lineage, listed: list[Step]) -> None:
         if fault := self._fault(store, lineage, listed):
@@ -341,6 +344,13 @@ class Binding:
 
     def _markers(self, store: ObjectStore) -> Markers:
         return Markers(store, Receipts(self.receipts.collection.database, ""), self.policy)
+
+    @property
+    def _overtaken(self) -> str:
+        return (
+            f"policy {self.policy}: another run has moved the lineage of the archive meanwhile. "
+            "Nothing was changed by this one. Look who else runs on this database, then run again"
+        )
 
     def _not_ours(self, reason: str) -> str:
         return (

@@ -200,7 +200,8 @@ class OnlineExpiry:
                 stays |= bool(found.live) or len(found.removable) + found.held.total() < len(piece)
                 if len(found.removable):
                     self.report.expired.add([day], len(found.removable), piece.take(found.removable).size)
-        self.report.held += Counter({it.name: count for it, count in kept.items()})
+        for it, count in kept.items():
+            self.report.held[it.name] += count
         if self.writes and not stays:
             self._settle(day, kept)
 

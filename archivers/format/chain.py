@@ -252,11 +252,6 @@ class Chain:
                 return
         self._halt(key)
 
-    def put_again(self, manifest: Manifest) -> None:
-        """Writes a manifest that is there once more, as it is: into copies of the store as well."""
-        key = manifest_key(self._policy, manifest.sequence, manifest.commit)
-        self.put(key, self._store.get_bytes(key), manifest.created)
-
     def drop(self, manifest: Manifest) -> None:
         """Takes a commit out; its manifest stays as a link of the chain."""
         key = manifest_key(self._policy, manifest.sequence, manifest.commit)

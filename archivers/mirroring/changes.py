@@ -128,6 +128,16 @@ def catch_up(context: ArchiveContext, store: CopiedStore, copy: Copy, *, may_be_
     return count
 
 
+def copy_to_required(context: ArchiveContext, key: str) -> None:
+    """Makes each copy that is required like the first store at a key, whatever the journal says of it. Raises
+    as `catch_up`."""
+    store = copied(context)
+    if store is not None and store.required:
+        store.journal.begin([it.name for it in store.required], [key], deleted=False)
+        for copy in store.required:
+            catch_up(context, store, copy)
+
+
 def _apply(
     context: ArchiveContext, store: CopiedStore, copy: Copy, keys: Sequence[str], deleted: Set[str]
 ) -> int:

@@ -8,6 +8,7 @@ goes from the copy as well. What the store may have lost stays there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bucketwise.archivers import decisions
@@ -16,7 +17,7 @@ from bucketwise.archivers.format.names import commit_of_file, commit_of_manifest
 from bucketwise.archivers.markers import step_of
 from bucketwise.archivers.mirroring.changes import catch_up
 from bucketwise.archivers.mirroring.places import copied, marker_fault
-from bucketwise.archivers.records.changes import CopyRecord, CopyRecords
+from bucketwise.archivers.records.changes import CopyRecords
 from bucketwise.archivers.records.heads import read_heads
 from bucketwise.archivers.recovering.checkpoints import outdated
 from bucketwise.archivers.run import ArchiveRun
@@ -29,19 +30,32 @@ from bucketwise.config.errors import HaltedError
 def clear_copies(work: ArchiveRun, archive: OfflineArchive) -> bool:
     """Clears each copy that has been filled, or is being filled, once the store is settled. Returns whether
     all could be looked at. Raises StoreError, or HaltedError, where one that is required can't be."""
-    store, is_all = copied(work), True
-    known = CopyRecords(work.receipts).known() if store is not None else {}
-    for copy in store.copies if store is not None else ():
-        record = known.get(copy.name)
-        if store is None or record is None or record.url != copy.store.url:
-            continue
+    if (store := copied(work)) is None:
+        return True
+    known, folder, is_all = CopyRecords(work.receipts).known(), f"{work.policy.identity}/", True
+    named = {it.name: it for it in store.copies if it.name in known and known[it.name].url == it.store.url}
+    listed: dict[str, set[str]] = {}
+
+    @contextmanager
+    def looking(copy: Copy) -> Iterator[None]:
+        nonlocal is_all
         try:
-            is_all &= _LateObjects(work, archive, store, copy).clear(record)
+            with naming(copy):
+                yield
         except (StoreError, HaltedError) as error:
             if copy.required:
                 raise
             work.progress(f"copy {copy.name} is left out: {error}", 0)
             is_all = False
+
+    for copy in named.values():  # before the store: what is put meanwhile is in both
+        with looking(copy):
+            listed[copy.name] = {it.key for it in copy.store.list(folder)}
+    there = {it.key for it in store.first.list(folder)} if listed else set()
+    for name, found in listed.items():
+        with looking(named[name]):
+            late = _LateObjects(work, archive, store, named[name], found, there)
+            is_all &= late.clear(is_filled=known[name].filled is not None)
     return is_all
 
 
@@ -53,54 +67,60 @@ class _LateObjects:
     archive: OfflineArchive
     store: CopiedStore
     copy: Copy
+    found: Set[str]  # the keys of the copy
+    there: Set[str]  # the keys of the first store
 
-    def clear(self, record: CopyRecord) -> bool:
-        """Removes them. Returns whether the copy is there: one that is not mounted has nothing."""
-        folder = f"{self.work.policy.identity}/"
-        with naming(self.copy):  # before the store: what is put meanwhile is in both
-            found = {it.key for it in self.copy.store.list(folder)}
-        there = {it.key for it in self.store.first.list(folder)}
-        if not found:
-            return not there
-        if fault := marker_fault(self.work, self.copy, is_new=record.filled is None):
+    def clear(self, *, is_filled: bool) -> bool:
+        """Removes them; from a copy that is not required when the run ends. Returns whether the copy is
+        there: one that is not mounted has nothing."""
+        if not self.found:
+            return not self.there
+        if fault := marker_fault(self.work, self.copy, is_new=not is_filled):
             raise fault
-        changes = list(CopyRecords(self.work.receipts).changes(self.copy.name))
-        _, going = decisions.outstanding(changes)
-        if late := sorted(set(self._late(found, there, going))):
+        _, going = decisions.outstanding(list(CopyRecords(self.work.receipts).changes(self.copy.name)))
+        if late := sorted(set(self._late(self.found - self.there - going))):
             self.work.check()
             self.store.journal.begin([self.copy.name], late, deleted=True)
-            catch_up(self.work, self.store, self.copy)
+            if self.copy.required:
+                catch_up(self.work, self.store, self.copy)
         return True
 
-    def _late(self, found: Set[str], there: Set[str], going: Set[str]) -> Iterator[str]:
-        """Yields their keys, some of them twice. `found`: the keys of the copy; `there`: of the store;
-        `going`: of what is deleted from the copy anyway."""
-        if not (alone := found - there - going):
+    def _late(self, alone: Set[str]) -> Iterator[str]:
+        """Yields their keys, some of them twice. `alone`: what the copy has alone, and does not lose
+        anyway."""
+        if not alone:
             return
         policy, heads = self.work.policy.identity, read_heads(self.work.receipts)
-        yield from self._of_commits(found, there, alone)
-        yield from self._of_versions(there, alone)
+        yield from self._of_commits(alone)
+        yield from self._of_versions(alone)
         yield from outdated(policy, heads.checkpoint if heads else None, alone)
-        newest = max((it.number for key in there if (it := step_of(policy, key))), default=0)
+        newest = max((it.number for key in self.there if (it := step_of(policy, key))), default=0)
         yield from (key for key in alone if (it := step_of(policy, key)) and it.number < newest)
 
-    def _of_commits(self, found: Set[str], there: Set[str], alone: Set[str]) -> Iterator[str]:
-        """Yields those of files and manifests. A manifest that was moved in the store goes from the copy; one
-        that was not, the store may have lost, with the files of its commit."""
+    def _of_commits(self, alone: Set[str]) -> Iterator[str]:
+        """Yields those of files and manifests. A manifest goes that was moved in the store, or of whose
+        commit no file is left; another one the store may have lost, with the files of its commit."""
         policy, receipts = self.work.policy.identity, self.work.receipts
-        moved = {link[0] for link in (link_of(policy, key) for key in there) if link}
-        standing = {it.name for it in (commit_of_manifest(policy, key) for key in found) if it} - moved
+        anywhere = self.found | self.there
+        moved = {link[0] for link in (link_of(policy, key) for key in self.there) if link}
+        filed = {it.name for it in (commit_of_file(policy, key) for key in anywhere) if it}
+        manifests = (commit_of_manifest(policy, key) for key in self.found)
+        standing = {it.name for it in manifests if it and it.name in filed - moved}
         named = ((key, commit_of_file(policy, key) or commit_of_manifest(policy, key)) for key in alone)
         objects = [(key, it.name, it.fence) for key, it in named if it is not None]
         late = self._left(objects, standing | receipts.registered({it[1] for it in objects}).keys())
-        if late and set(receipts.parts()) <= found | there:  # else one may be a part, renamed
+        if late and set(receipts.parts()) <= anywhere:  # else one may be a part, renamed
             yield from late
 
-    def _of_versions(self, there: Set[str], alone: Set[str]) -> Iterator[str]:
+    def _of_versions(self, alone: Set[str]) -> Iterator[str]:
         """Yields those of files of versions that nothing refers to, or that the store has by another name."""
         aside = Superseded(self.archive)
         files = {it.key: it for key in alone if (it := aside.file_of(key)) is not None}
-        same = {(it.commit.name, it.sha256) for it in map(aside.file_of, there) if it is not None}
+        same = {
+            (it.commit.name, it.sha256)
+            for it in map(aside.file_of, self.there & self.found)
+            if it is not None
+        }
         current = self.work.receipts.current([it.commit.name for it in files.values()])
         objects = [(key, it.commit.name, it.fence) for key, it in files.items() if it.fence is not None]
         for it in map(files.__getitem__, self._left(objects, frozenset())):

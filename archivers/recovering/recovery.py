@@ -18,8 +18,8 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers import decisions
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest, origin_spans
-from bucketwise.archivers.format.names import Commit, commits, day_number
-from bucketwise.archivers.mirroring.places import copied
+from bucketwise.archivers.format.names import Commit, commits, day_number, manifest_key
+from bucketwise.archivers.mirroring.changes import copy_to_required
 from bucketwise.archivers.records.deletions import latest
 from bucketwise.archivers.records.heads import (
     CheckedHeads,
@@ -376,8 +376,8 @@ class Recovery:
     def _adopt(self, manifest: Manifest, is_covered: bool, is_own: bool, is_forgotten: bool) -> None:
         """Registers a commit with those of its buckets that are live, and takes out those that later runs
         have archived in other commits. Its manifest may have come to the store when no copy waited for it."""
-        if copied(self._work) is not None:
-            self._archive.chain.put_again(manifest)
+        key = manifest_key(self._archive.policy.identity, manifest.sequence, manifest.commit)
+        copy_to_required(self._work, key)
         sections = self._archive.sections(manifest)
         found = [may_be_live(self._work, it.batch, is_forgotten=is_forgotten) for it in sections]
         live = np.concatenate(found)

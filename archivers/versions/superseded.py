@@ -227,8 +227,7 @@ class Superseded:
         (`is_current`: which must be there), or other files keep what has."""
         if self.dropped(file.commit.name) is None:
             return is_current
-        manifest = self._ours(file.commit.name)
-        return manifest is not None and not self._is_kept(file, manifest)
+        return bool(self._of_lost_leases([file], lambda fences: fences))
 
     def _of_lost_leases(
         self, files: Iterable[SupersededFile], own: Callable[[set[int]], Collection[int]]

@@ -132,7 +132,7 @@ def check_ours(checked: Checked) -> None:
 def judge_all(known: Known, listed: list[Step]) -> None:
     """Raises Halt where `judge` does, or somebody went on from a step that was never done here."""
     judge(known.record.lineage, listed)
-    if known.record.lineage.went_on(listed, has_owner=known.checked.file is not None):
+    if known.record.lineage.went_on(listed, has_owner=known.checked.stored is not None):
         raise Halt("somebody else went on from the last step")
 
 
@@ -185,12 +185,14 @@ def move(lineage: Lineage, step: Step) -> Steps:
     for it in (lineage, lineage.finish(step)):
         judge(it, listed)
 
-    def do(world: World) -> None:
+    def do(world: World) -> bool:
         record: BindingRecord = world.db[KEY]
         if record.lineage.begun == lineage.begun:
             world.write({KEY: replace(record, lineage=record.lineage.finish(step))})
+        return record.lineage.begun == lineage.begun
 
-    yield Effect("notes that the step is done", do)
+    if not (yield Effect("notes that the step is done", do)):
+        raise Halt("another run has moved the lineage meanwhile")
     yield from remove(it for it in listed if it.number < step.number)
 
 

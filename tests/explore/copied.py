@@ -167,6 +167,12 @@ def catch_up(run: Run) -> Steps:
     yield write("crosses off changes", {("change", it): None for it in changes})
 
 
+def copy_again(run: Run, key: Key) -> Steps:
+    """Makes the copy like the store at a key, whatever is written down of it."""
+    yield _numbered(run, (key,), deleted=False).begin()
+    yield from catch_up(run)
+
+
 def clear_copy(run: Run) -> Steps:
     """Takes away what runs have left in the copy alone, after others had taken their lease: once the store is
     settled, what that would be cleared of. What the store may have lost stays."""
@@ -185,7 +191,9 @@ def late_of(alone: Set[Key], theirs: Set[Key], ours: Set[Key], known: Frozen, fe
     """Returns which objects that the copy alone has are cleared there."""
     receipts = known.of("receipt")
     registered = {name for name, it in receipts.items() if it.state not in DROPPED}
-    standing = {name for kind, name in theirs if kind == "copy manifest" and ("link", name) not in ours}
+    filed = {name for kind, name in theirs | ours if _kind((kind, name)) == "file"}
+    manifests = {name for kind, name in theirs if kind == "copy manifest" and ("link", name) not in ours}
+    standing = manifests & filed
     of_commits = [(key, key[1], fence_of(key[1])) for key in alone if key[0] in ("file", "manifest")]
     kept = [(key, *kept_under(key[1])) for key in alone if key[0] == "kept"]
     exchanging = {name for name in registered if receipts[name].state not in CURRENT}
@@ -313,7 +321,8 @@ def needed(world: World) -> Iterator[str]:
     """Yields the verbs that somebody has to call before runs go on."""
     if world.has_copy and FILLED not in world.db and not _is_new(world):
         yield "copy"
-    if any(world.db["receipt", name].state in CURRENT for _, name in world.lost):
+    replaced = {name for name, it in world.db.of("receipt").items() if it.state == "replaced"}
+    if any(name not in replaced for _, name in world.lost):
         yield "repair"
 
 

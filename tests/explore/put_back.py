@@ -461,7 +461,7 @@ FAULTS = {
     ),
     "adopted-uncopied": _fault(
         "originals were deleted of a commit whose manifest had come too late, and to the store alone",
-        (recovery, "put_again", nothing),
+        (recovery, "copy_again", nothing),
         events=_LATE_IN_THE_STORE,
         kind="copied",
     ),

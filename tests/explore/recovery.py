@@ -23,7 +23,7 @@ from tests.explore.commits import (
     register,
     rewrite,
 )
-from tests.explore.copied import clear_copy
+from tests.explore.copied import clear_copy, copy_again
 from tests.explore.effects import (
     Steps,
     checked,
@@ -32,7 +32,6 @@ from tests.explore.effects import (
     instant,
     listing,
     present,
-    put,
     read,
     required,
     write,
@@ -57,6 +56,7 @@ def recover(run: Run, *, adopts: bool = False) -> Steps:
         yield from drop_all_replaced(run)
         return
     yield from run.check_lineage()
+    yield from check_none_reappeared()
     if adopts:
         yield from note_left(listed)
         yield from adopt_merges(run)
@@ -223,7 +223,8 @@ def adopt_unknown(run: Run, *, adopts: bool) -> Steps:
 
 def adopt(run: Run, manifest: Manifest, docs: Sequence[Doc], *, is_forgotten: bool) -> Steps:
     """Registers a commit with those of its buckets that are live, and takes out what others hold."""
-    yield from put_again(run, manifest)
+    if run.has_copy:  # it may have come to the store when no copy waited for it
+        yield from copy_again(run, ("manifest", manifest.commit))
     copies = [(it.id, it) for it in docs]
     outcome = decisions.compared(copies, (yield read("doc")).of("doc"))
     dead = decisions.no_longer_live(outcome, is_forgotten=is_forgotten)
@@ -243,12 +244,6 @@ def adopt(run: Run, manifest: Manifest, docs: Sequence[Doc], *, is_forgotten: bo
     equal, newer = decisions.held_elsewhere(copies, units, later)
     if equal or newer:
         yield from rewrite(run, manifest, {*equal, *newer}, newer)
-
-
-def put_again(run: Run, manifest: Manifest) -> Steps:
-    """Writes a manifest once more: it may have come to the store when no copy waited for it."""
-    if run.has_copy:
-        yield put("manifest", manifest.commit, manifest)
 
 
 def is_later(other: Manifest, manifest: Manifest, *, is_forgotten: bool) -> bool:

@@ -29,7 +29,7 @@ from bucketwise.archivers.markers import (
 )
 from bucketwise.archivers.records.receipts import NO_RUN, Receipts
 from bucketwise.archivers.stores import open_store
-from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.stores.base import ObjectStore, StoreObject
 from bucketwise.archivers.stores.file import FileStore
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
@@ -131,6 +131,47 @@ def test_a_clone_that_was_made_while_a_step_was_put_halts_once_that_run_went_on(
         binding(database, store).claim()
     reason = binding(database, store).reason_to_adopt()
     assert reason is not None and f"{steps_before + 1}, moved by me on here" in reason
+
+
+def test_of_two_first_claims_the_one_that_was_overtaken_puts_no_owner(
+    database: Database[Document], store: Meddled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It slept after its last look; the other one was killed right after it put its step."""
+    listing, listed = store.list, list[int]()
+
+    def slow(prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        found = list(listing(prefix, after))
+        listed.append(len(found))
+        if len(listed) == 2:
+            store.after["step"] = dies
+            with pytest.raises(Crash):
+                binding(database, store).claim()
+        return iter(found)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "list", slow)
+        with pytest.raises(HaltedError, match="another run has moved the lineage"):
+            binding(database, store).claim()
+    assert store.head(OWNER) is None
+    for _ in range(2):
+        binding(database, store).claim()
+
+
+def test_an_archive_from_before_there_was_a_lineage_is_claimed_though_a_run_is_killed(
+    database: Database[Document], store: Meddled
+) -> None:
+    binding(database, store).claim()
+    owner = json.loads(store.get_bytes(OWNER))
+    store.delete(steps(store))
+    store.put_bytes(OWNER, json.dumps({key: owner[key] for key in ("owner", "database")}).encode())
+    database["bucketwise_receipts"].update_one(
+        {"_id.name": "owner"}, {"$unset": {"lineage": "", "deployment": ""}}
+    )
+    store.after["step"] = dies
+    with pytest.raises(Crash):
+        binding(database, store).claim()
+    for _ in range(2):
+        binding(database, store).claim()
 
 
 @pytest.mark.parametrize("when", [MARKER, "step"], ids=["at once", "once it was read back"])

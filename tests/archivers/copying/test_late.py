@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from bucketwise.archivers.format.names import (
     manifest_key,
     part_key,
 )
-from bucketwise.archivers.mirroring.changes import catch_up
+from bucketwise.archivers.mirroring.changes import catch_up, caught_up
 from bucketwise.archivers.preconditions import has_copies, require
 from bucketwise.archivers.records.changes import CopyRecords, StoreJournal
 from bucketwise.archivers.recovering import checkpoints
@@ -94,6 +95,7 @@ class World:
         store, self.state = self.store(), ArchiveState()
         require(self.cycle.context(now, fence=self.cycle.fence + 1, store=store), [has_copies])
         self.cycle.run(now, **{"store": store, "state": self.state, **given})
+        caught_up(self.cycle.context(now, fence=self.cycle.fence, store=store))
 
     def late(self, of: str, work: Callable[..., object], meanwhile: Callable[[], None]) -> None:
         """Does some work under a lease that expires right before an object of a kind comes to the copy."""
@@ -230,6 +232,28 @@ def test_nothing_else_is_taken_away(world: World) -> None:
         FileStore(world.folder).put_bytes(key, b"whatever")
     world.run()
     assert set(world.alone()) == stays
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_version_that_the_store_has_lost_stays_in_the_copy(world: World, is_sound: bool) -> None:
+    """Whatever a record says that somebody has changed."""
+    world.cycle.case = world.cycle.case.with_archive(grace=2 * DAY)
+    world.run()
+    world.cycle.database["slots"].update_one({}, {"$unset": {"p.5": 1}})
+    now = LATER + 3 * DAY
+    world.run(now)
+    (kept,) = (it for it in files(world.cycle.root) if "/versions/" in it)
+    receipts = world.cycle.database["bucketwise_receipts"]
+    record = receipts.find_one({"_id.name": kept.rpartition("/")[2].partition(".")[0]})
+    assert record is not None
+    if not is_sound:
+        names = {it["_id"]["name"] for it in receipts.find({"kind": "offline"})}
+        other = min(names - {record["_id"]["name"], record["replaced_by"]})
+        receipts.update_one({"_id": record["_id"]}, {"$set": {"replaced_by": other}})
+    (world.cycle.root / kept).unlink()
+    with suppress(HaltedError):
+        world.run(now)
+    assert kept in files(world.folder)
 
 
 def test_while_a_part_is_nowhere_no_file_is_taken_away(world: World) -> None:
