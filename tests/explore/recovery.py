@@ -56,7 +56,6 @@ def recover(run: Run, *, adopts: bool = False) -> Steps:
         yield from drop_all_replaced(run)
         return
     yield from run.check_lineage()
-    yield from check_none_reappeared()
     if adopts:
         yield from note_left(listed)
         yield from adopt_merges(run)
