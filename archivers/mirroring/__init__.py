@@ -1,1 +1,1 @@
-"""Copies of a store, as a run finds them: which they are, and how they are brought up to it."""
+"""Copies of a store, as any run has to do with them: which they are, and how they are brought up to it."""
