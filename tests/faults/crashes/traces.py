@@ -31,7 +31,7 @@ _STEPS = {
     r"(file read|s3 GetObject|cloud read) manifests": "read manifest",
     r"(file look at|s3 HeadObject|cloud look) manifests": "look at manifest",
     r"(file read|s3 GetObject|cloud read) versions": "read kept",
-    r"(file read|s3 GetObject|cloud read) superseded": "read link",
+    r"(file read|file look at|s3 GetObject|s3 HeadObject|cloud read|cloud look) superseded": "read link",
     r"mongo (find|aggregate|count) it_(hourly|daily)": "read summaries",
     r"(file put|s3 PutObject|cloud put) holds": "put hold",
     r"(file read|s3 GetObject|cloud read) holds": "read hold",
