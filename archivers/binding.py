@@ -126,7 +126,7 @@ class Binding:
                 self.store.check_there()
         except Missing as error:
             assert self.store is not None
-            record = read_record(self.receipts, self.store.url)
+            record = self._record()
             if not (record.marker or record.known or read_heads(self.receipts)):
                 raise
             raise HaltedError(
@@ -148,7 +148,7 @@ class Binding:
     def look(self, *, anew: bool = False) -> Checked:
         """Returns what the database and the store say of the binding. `anew`: whatever this run knows of the
         deployment already. Raises HaltedError where the store is gone, or what it says can't be read."""
-        record = read_record(self.receipts, None if self.store is None else self.store.url)
+        record = self._record()
         file = None
         if self.store is not None:
             self.check_there()
@@ -267,8 +267,7 @@ class Binding:
             self.transact(partial(self._begin, checked.record, facts))
 
     def _begin(self, record: BindingRecord, facts: Document, session: ClientSession) -> None:
-        url = None if self.store is None else self.store.url
-        now = read_record(self.receipts, url, session)
+        now = self._record(session)
         if (now.owner, now.lineage) != (record.owner, record.lineage):
             raise HaltedError(self._overtaken)
         self._set(facts, session)
@@ -305,16 +304,13 @@ class Binding:
             raise HaltedError(self._not_ours("another database has just begun to archive there"))
 
     def _judge_all(self, store: ObjectStore, checked: Checked, listed: list[Step]) -> None:
-        self._judge(store, checked.record.lineage, listed)
         lineage = checked.record.lineage
-        if lineage.went_on(listed, has_owner=checked.stored is not None) and self._is_at(lineage):
+        self._judge(store, lineage, listed)
+        went_on = lineage.went_on(listed, has_owner=checked.stored is not None)
+        if went_on and self._record().lineage == lineage:  # else another run of this database goes on
             told = _told(store, self.policy, listed[-1])
             reason = f"somebody else went on from the last step of its lineage, {listed[-1].number}, {told}"
             raise HaltedError(self._not_ours(f"{reason}. This database may be a clone of the one that did"))
-
-    def _is_at(self, lineage: Lineage) -> bool:
-        """Returns whether the database still has a lineage recorded: another run of its own may go on."""
-        return read_record(self.receipts, self.store.url if self.store else None).lineage == lineage
 
     def _judge(self, store: ObjectStore, lineage: Lineage, listed: list[Step]) -> None:
         if fault := self._fault(store, lineage, listed):
@@ -341,6 +337,10 @@ class Binding:
         )
 
     # -- what they ask
+
+    def _record(self, session: ClientSession | None = None) -> BindingRecord:
+        """Returns what the database has recorded by now."""
+        return read_record(self.receipts, None if self.store is None else self.store.url, session)
 
     def _markers(self, store: ObjectStore) -> Markers:
         return Markers(store, Receipts(self.receipts.collection.database, ""), self.policy)

@@ -18,7 +18,6 @@ Copy = tuple[Name, Unit]
 Document = dict[str, Any]
 N = TypeVar("N", bound=Hashable)
 K = TypeVar("K", bound=Hashable, covariant=True)
-F = TypeVar("F", bound=Hashable)
 S = TypeVar("S", bound=Sequence[int])
 
 
@@ -199,8 +198,8 @@ def left_over(files: Iterable[tuple[str, int]], fence: int) -> list[str]:
 
 
 def left_in_copy(
-    objects: Iterable[tuple[F, str, int]], fence: int, *, staying: Container[str], own: Container[int]
-) -> list[F]:
+    objects: Iterable[tuple[N, str, int]], fence: int, *, staying: Container[str], own: Container[int]
+) -> list[N]:
     """Returns the keys of what a run may clear of the objects that a copy has, and its store has not: what
     runs of this database (`own` leases) wrote under older leases, for commits that do not stay. What is of
     one that stays the store has lost. `objects`: key, commit, fence."""
