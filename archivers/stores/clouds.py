@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -55,6 +56,7 @@ _ENDPOINT = "Look at store.endpoint_url and the network, then run again."
 _LARGE = 1_000_000  # bytes of a put that may take longer than other requests, as deletes of many may
 _REFUSED_LOCKS = (400, 409, 412)  # what a put with a lock may be answered by a container that has none
 _DELETE_BATCH = 256  # what Azure takes in one request
+_DELETES_AT_ONCE = 10  # of requests that remove one each
 _FORKED = (
     "this process was forked from one that had used the store, which its client can't take. Start processes "
     "by 'spawn' or 'forkserver'"
@@ -202,17 +204,14 @@ class CloudStore(ServedStore):
                     yield StoreObject(it["path"].removeprefix(self._prefix), it["size"], it["last_modified"])
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Removes objects, many at once. Absent ones are no error."""
+        """Removes objects, many at once. Absent ones are no error. Each request has been answered, or given
+        up, when this ends: one on its way could still remove what is put at its key next."""
         waiting = iter(keys)
         while batch := list(islice(waiting, _DELETE_BATCH)):
-            try:
-                self._delete(batch)
-            except NotFound:  # which ends the batch
-                for key in batch:
-                    try:
-                        self._delete([key])
-                    except NotFound:
-                        continue
+            if self._cloud.deletes_many and self._delete(batch):
+                continue
+            with ThreadPoolExecutor(min(_DELETES_AT_ONCE, len(batch)), "bucketwise-deletes") as threads:
+                list(threads.map(lambda key: self._delete([key]), batch))
 
     def versioning(self) -> Versioning:
         """Returns what the container does with objects that go, as far as we may ask. If files are to be
@@ -284,10 +283,14 @@ class CloudStore(ServedStore):
                 self._locking = lock, self._connected(self._cloud.locks.headers(lock))
             return self._locking[1]
 
-    def _delete(self, keys: Sequence[str]) -> None:
+    def _delete(self, keys: Sequence[str]) -> bool:
+        """Returns whether they were all there, by one request; one that is gone ends what the client does."""
         names, client = [self._name(key) for key in keys], self._patient if len(keys) > 1 else self._client
-        requests = 1 if self._cloud.deletes_many else len(names)
-        self._ask("delete", keys[0], lambda: obstore.delete(client, names), requests)
+        try:
+            self._ask("delete", keys[0], lambda: obstore.delete(client, names))
+        except NotFound:
+            return False
+        return True
 
     def _pages(self, prefix: str, wanted: str, start: str) -> Iterator[Sequence[Any]]:
         """Yields pages of the objects whose names begin with `wanted` and come after `start`. A listing that

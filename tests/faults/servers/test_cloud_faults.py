@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +17,17 @@ from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import Corrupt, Denied, ObjectStore, StoreError
 from bucketwise.config.tables import Store
 from tests.clouds import ACCOUNT_KEY, CREDENTIALS, container_of, use_credentials
-from tests.faults.s3_proxy import BitFlippedInUpload, Fault, Pass, Refused, Reply, Request, S3Proxy, s3_proxy
+from tests.faults.s3_proxy import (
+    BitFlippedInUpload,
+    Fault,
+    HeldBack,
+    Pass,
+    Refused,
+    Reply,
+    Request,
+    S3Proxy,
+    s3_proxy,
+)
 from tests.faults.servers.test_store_faults import DATA, is_any, is_put, keys, proxy, store, through
 from tests.google_server import PAGE
 
@@ -237,6 +248,17 @@ def test_a_delete_of_many_removes_the_others_of_what_is_gone(direct: Store) -> N
     assert keys(store) == []
     sent, retries = store.requests.take()
     assert (sent["delete"] < 310 or direct.url.startswith("gs")) and retries == 0
+
+
+def test_a_delete_of_many_leaves_no_request_on_its_way(proxy: S3Proxy, store: ObjectStore) -> None:
+    """Where one of them is gone, the request of another could still remove what is put at its key next."""
+    store.put_bytes("d/late", DATA)
+    proxy.fault = held = HeldBack(lambda it: it.is_delete and (b"d/late" in it.body or "d/late" in it.key))
+    threading.Timer(1, held.release.set).start()
+    store.delete(["d/gone", "d/late"])
+    store.put_bytes("d/late", b"put next")
+    assert held.landed.acquire(timeout=30)
+    assert store.get_bytes("d/late") == b"put next"
 
 
 def test_a_folder_that_a_console_made_is_no_object(direct: Store) -> None:
