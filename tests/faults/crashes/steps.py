@@ -724,6 +724,7 @@ STEPS = (
     Step("what leaves read back, Google", "cloud read superseded", _CHAIN + "drop", _AMENDS_IN_GOOGLE),
     Step("version put, Google", "cloud put versions", _SUPERSEDED + "put", _AMENDS_IN_GOOGLE),
     Step("version read back, Google", "cloud read versions", _SUPERSEDED + "put", _AMENDS_IN_GOOGLE),
+    Step("buckets file removed, Google", "cloud delete buckets", _OFFLINE + "drop", _AMENDS_IN_GOOGLE),
     Step("old manifest removed, Google", "cloud delete manifests", _OFFLINE + "drop", _AMENDS_IN_GOOGLE),
     Step(
         "receipt and chain's heads written",
