@@ -29,12 +29,19 @@ class RowPlaces(NamedTuple):
         rows = row_of[self.rows]
         if self.chosen is None:
             return rows.reshape(shape)
-        present = np.zeros(shape, dtype=np.bool_)
-        present.reshape(-1)[self.chosen] = True
-        count = np.maximum(present.cumsum(axis=1, dtype=np.int32), 1)  # in front of all, that of the first
-        lengths = present.sum(axis=1)
-        index = count + (np.cumsum(lengths) - lengths - 1)[:, None]
-        return np.asarray(rows[np.minimum(index, len(rows) - 1)]) if len(rows) else index
+        grid = np.zeros(shape, dtype=np.int64)
+        if not len(rows):
+            return grid
+        is_absent = np.ones(grid.size, dtype=np.bool_)
+        is_absent[self.chosen] = False
+        absent = np.flatnonzero(is_absent)
+        document = absent // shape[1]
+        lengths = shape[1] - np.bincount(document, minlength=shape[0])
+        first = (np.cumsum(lengths) - lengths)[document]  # the place among `rows` of its document's first
+        before = absent - np.arange(len(absent)) - 1
+        grid.reshape(-1)[self.chosen] = rows
+        grid.reshape(-1)[absent] = rows[np.minimum(np.maximum(before, first), len(rows) - 1)]
+        return grid
 
 
 def place(

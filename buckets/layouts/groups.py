@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.bson.types import DOCUMENT, elements
-from bucketwise.buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, Path, row_slices
+from bucketwise.buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, Path
 from bucketwise.buckets.layouts.union import ByteLimitedCache, Containers, Union, is_number, union_of
 
 #: A layout is rare if fewer than one in so many documents share it.
@@ -134,7 +134,7 @@ def _of_one_length(
 ) -> Iterator[Group]:
     while len(members):
         layout = _layout_of(matrix[0].tobytes(), rules, names)
-        alike = _alike(matrix, layout)
+        alike = layout.alike(matrix)
         count = int(np.count_nonzero(alike))
         if rules is not None:
             rules.remember(layout, count)
@@ -155,18 +155,6 @@ def _of_one_length(
         layouts.setdefault(layout.skeleton.tobytes(), (layout, []))[1].append(row)
     for layout, rows in layouts.values():
         yield Group(layout, members[rows], matrix[rows])
-
-
-def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
-    """Returns which rows equal the layout in every byte outside its holes. Mostly all do: then the bits that
-    are set in any row, and those that are in every row, are the layout's."""
-    alike = np.ones(len(matrix), dtype=np.bool_)
-    for slab in row_slices(len(matrix), layout.size):
-        rows = matrix[slab]
-        in_any, in_all = np.bitwise_or.reduce(rows, axis=0), np.bitwise_and.reduce(rows, axis=0)
-        if (((in_any ^ layout.skeleton) | (in_all ^ layout.skeleton)) & layout.mask).any():
-            alike[slab] = ((rows ^ layout.skeleton) & layout.mask).max(axis=1) == 0
-    return alike
 
 
 def _layout_of(document: bytes, rules: UnionRules | None, names: NamesIn | None) -> Layout:

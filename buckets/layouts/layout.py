@@ -97,6 +97,17 @@ class Layout:
         wrong = (np.frombuffer(document, dtype=np.uint8) ^ self.skeleton) & self.mask
         return not wrong.any()
 
+    def alike(self, matrix: Bytes2D) -> Flags:
+        """Returns which of n documents of its size, (n, size), equal it in every byte outside its holes.
+        Mostly all do: then the bits that are set in any of them, and those set in all, are the layout's."""
+        alike = np.ones(len(matrix), dtype=np.bool_)
+        for slab in row_slices(len(matrix), self.size):
+            rows = matrix[slab]
+            in_any, in_all = np.bitwise_or.reduce(rows, axis=0), np.bitwise_and.reduce(rows, axis=0)
+            if (((in_any ^ self.skeleton) | (in_all ^ self.skeleton)) & self.mask).any():
+                alike[slab] = ((rows ^ self.skeleton) & self.mask).max(axis=1) == 0
+        return alike
+
     def get(self, path: Path) -> Element | None:
         """Returns the element at this path; the first where a field is repeated, None where there is none."""
         return self._cells[path][0] if path in self._cells else None

@@ -112,8 +112,7 @@ class Union(NamedTuple):
                 empty = np.tile(self.layout.skeleton, (len(edges) - 1, 1))
             held = data[edges[0] : edges[-1]]
             matrix[slab] = pad(held, present[slab], variants.flag, empty[: len(edges) - 1])
-            wrong = (matrix[slab] ^ self.layout.skeleton) & self.layout.mask
-            proven[slab] = wrong.max(axis=1) == 0
+            proven[slab] = self.layout.alike(matrix[slab])
         if proven.all():
             return rows, present, matrix
         return rows[proven], present[proven], matrix[proven]
