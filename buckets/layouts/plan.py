@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT
 from bucketwise.buckets.layouts.layout import ALWAYS, Flags, Path, Variants, row_slices
 
-#: Bytes, 8 at a time: offset, mask, and what has to be there.
-Words = tuple[tuple[int, int, int], ...]
 Places = NDArray[np.int64]
 
 WORD = 8
@@ -26,8 +24,9 @@ _SHIFT = np.uint64(8 * _HEADER_SEEN)
 class Walk:
     """n documents on their way: where each is, which flags it has, and whether it fits so far."""
 
-    def __init__(self, words: NDArray[np.uint64], starts: Places, stops: Places, flags: int) -> None:
-        self.words = words  # from each byte on
+    def __init__(self, data: NDArray[np.uint8], starts: Places, stops: Places, flags: int) -> None:
+        self.data = data
+        self.words = np.ndarray((len(data) - WORD + 1,), "<u8", data, 0, (1,))  # from each byte on
         self.at, self.stops = starts.copy(), stops
         self.fits = np.ones(len(starts), dtype=np.bool_)
         self.flags = np.zeros((flags + 1, len(starts)), dtype=np.bool_)  # a row a flag
@@ -58,25 +57,20 @@ class MatchStep(Protocol):
 
 
 class Test(NamedTuple):
-    """Tests whether this name with this type comes next. If so, moves behind the element's bytes."""
+    """Tests whether an element comes next, by some bytes of its header. If so, moves behind the element."""
 
     flag: int
     parent: int
-    words: Words
+    offset: int
+    header: bytes
     width: int
 
     def follow(self, walk: Walk) -> None:
         """Sets the flag where the bytes match, and moves behind them there."""
         hit = walk.flags[self.flag]
-        for number, (offset, mask, wanted) in enumerate(self.words):
-            found = walk.words[walk.at + offset if offset else walk.at]
-            found &= np.uint64(mask)
-            if number:
-                hit &= found == np.uint64(wanted)
-            else:
-                np.equal(found, np.uint64(wanted), out=hit)
-        if self.parent != ALWAYS:
-            hit &= walk.flags[self.parent]
+        hit[:] = True if self.parent == ALWAYS else walk.flags[self.parent]
+        for offset, wanted in enumerate(self.header, self.offset):
+            hit &= walk.data[offset:][walk.at] == wanted
         walk.advance(hit, self.width)
 
 
@@ -210,17 +204,8 @@ class Each(NamedTuple):
         else:
             start = (places + widths)[present] + _HEADER_SEEN
             stop = np.minimum(start + length, walk.stops[np.nonzero(present)[1]])
-            fit, (*inside, _) = Walk(walk.words, start, stop, self.inside).through(self.steps)
+            fit, (*inside, _) = Walk(walk.data, start, stop, self.inside).through(self.steps)
         return fit, inside
-
-
-def words_of(header: bytes) -> Words:
-    """Returns a header as numbers of 8 bytes, the last with the mask of what belongs to it."""
-    return tuple(
-        (at, (1 << 8 * len(part)) - 1, int.from_bytes(part, "little"))
-        for at in range(0, len(header), WORD)
-        for part in [header[at : at + WORD]]
-    )
 
 
 def _in_words(ends: list[bytes]) -> NDArray[np.uint64]:
@@ -300,14 +285,16 @@ class UnionPlan:
         if alternative.is_each:
             self._each(alternative.fields, flag, path)
         else:
+            digits = max((len(it.name) for it in alternative.fields if alternative.alike), default=0)
             for field in alternative.fields:
-                self._field(field, flag, path)
+                self._field(field, flag, path, digits)
         self._put(b"\0", flag)
         if alternative.varies:
             self.steps.append(Close(flag))
         self.template[start : start + 4] = (len(self.template) - start).to_bytes(4, "little")
 
-    def _field(self, field: Field, parent: int, above: Path) -> None:
+    def _field(self, field: Field, parent: int, above: Path, digits: int) -> None:
+        """`digits`: of the longest name, if all of them are numbers."""
         path = (*above, _text_of(field.name))
         flags = []
         if field.optional or above in self._several:
@@ -320,7 +307,9 @@ class UnionPlan:
             if field.is_choice:
                 flag, self._count = self._count, self._count + 1
                 flags.append(flag)
-                self.steps.append(Test(flag, parent, words_of(header), 0))
+                is_number = digits > 0 and len(field.alternatives) == 1
+                seen = slice(1, 1 + digits) if is_number else slice(0, None)  # no type is a digit
+                self.steps.append(Test(flag, parent, seen.start, header[seen], 0))
             self._marks.append((flag, alternative.varies))
             self._put(header, flag)
             if alternative.kind in _DOCUMENTS:

@@ -80,8 +80,9 @@ def _bytes_of(texts: pa.Array, size: int) -> NDArray[np.uint8]:
     return np.frombuffer(texts.buffers()[2], dtype=np.uint8, count=size)
 
 
-#: Documents that are matched at once; of longer ones, as many as take so many bytes.
-AT_ONCE, _BYTES = 4096, 1 << 23
+#: Documents that are matched at once; of longer ones, as many as take so many bytes. No power of two: flags
+#: that lie so far apart would share a line of the cache.
+AT_ONCE, _BYTES = 4064, 1 << 23
 
 
 class Union(NamedTuple):
@@ -129,8 +130,8 @@ class Union(NamedTuple):
             data, at, stop = docs.data, int(edges[0]), int(edges[-1]) + len(beyond)
             if stop > len(data):  # there is no more behind: in a copy there is
                 data, at, stop = data[at:] + beyond, 0, stop - at
-            words = np.ndarray((stop - at - WORD + 1,), "<u8", data, at, (1,))
-            walk = Walk(words, edges[:-1] - edges[0], edges[1:] - edges[0], count)
+            held = np.frombuffer(data, dtype=np.uint8, count=stop - at, offset=at)
+            walk = Walk(held, edges[:-1] - edges[0], edges[1:] - edges[0], count)
             fits[slab], flags = walk.through(self.steps)
             present[slab] = flags.T
         return fits, present
