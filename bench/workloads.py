@@ -233,11 +233,14 @@ def _of_kind(**field: str) -> Document:
 MINUTES = Workload("minute buckets", _regular, SLOT_KEYS)
 READINGS = Workload("one-reading documents", _readings, READING_KEYS)
 SAMPLES = Workload("sample buckets", _samples, SAMPLE_KEYS, indexes=SAMPLE_INDEXES)
+GAPS = Workload("minute buckets, one slot in ten missing", _gaps, SLOT_KEYS)
+MIXED = Workload("minute buckets, ints and doubles in each", _mixed, SLOT_KEYS)
+NAMED = Workload("minute buckets, symbols of 1 to 20 letters", _named, SLOT_KEYS)
 IRREGULAR = (
-    Workload("minute buckets, one slot in ten missing", _gaps, SLOT_KEYS),
-    Workload("minute buckets, ints and doubles in each", _mixed, SLOT_KEYS),
+    GAPS,
+    MIXED,
     Workload("minute buckets, some of doubles, some of longs", _longs, SLOT_KEYS),
-    Workload("minute buckets, symbols of 1 to 20 letters", _named, SLOT_KEYS),
+    NAMED,
 )
 UPSERTED = Workload("minute buckets, slots in any order", _upserted, SLOT_KEYS)
 SPARSE = Workload("sample buckets of 100 to 200, some without value", _sparse, SAMPLE_KEYS, SAMPLE_INDEXES)
