@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,8 +109,9 @@ class PackedGroup:
     units: NDArray[np.int32]  # n: the bucket
     order: NDArray[np.int32]  # n: among the overflow documents of the batch; 0 for a bucket's own
     readings: int  # k
-    #: n: the row of the first reading, where the others follow it; else n × k, of each
+    #: n: the row of the first reading, where the others that are there follow it; else n × k, of each
     rows: NDArray[np.int64]
+    held: bytes  # k × n, as in `present`, where documents lack readings and `rows` has n: which they have
     skeleton: bytes
     hole: NDArray[np.int32]  # h: offset
     width: NDArray[np.int32]  # h
@@ -128,7 +130,11 @@ class PackedGroup:
         kept = self.source == ByteSource.KEPT
         widths = np.array([np.dtype(DTYPES[it]).itemsize if it in DTYPES else 0 for it in ByteSource])
         flags = int(self.flag.max(initial=0))
-        last = self.rows if self.rows.ndim > 1 else self.rows + self.readings - 1
+        if len(self.held) not in (0, self.readings * -(-n // 8)):
+            raise MalformedError("what a group tells of its readings is not of its documents")
+        last = self.rows
+        if self.rows.ndim == 1 and self.readings:
+            last = self.rows + (self.offsets(slice(None))[:, -1] if self.held else self.readings - 1)
         if not (
             n == len(self.order) == len(self.rows)
             and all(len(it) == holes for it in (self.width, self.source, self.reading, self.field))
@@ -151,6 +157,15 @@ class PackedGroup:
             and len(self.present) == flags * -(-n // 8)
         ):
             raise MalformedError("the places of a group's bytes are not where it says")
+
+    def offsets(self, documents: slice) -> NDArray[np.int64]:
+        """Returns, for some documents that lack readings, how far behind that of the first the row of each
+        is, (n, k). Of one that is not there: that of the one before it; 0 in front of all."""
+        return np.asarray(np.maximum(self._has[documents].cumsum(axis=1, dtype=np.int64), 1) - 1)
+
+    @cached_property
+    def _has(self) -> Flags:
+        return _flags_of(self.held, self.readings, len(self.units))
 
 
 def _within(numbers: NDArray[np.integer[Any]], end: int) -> bool:
@@ -228,6 +243,7 @@ def _pack_group(piece: ReadingGroup, rows: NDArray[np.int64], policy: Policy) ->
         units=units[sequence].astype(np.int32),
         order=order[sequence].astype(np.int32),
         rows=rows[sequence],
+        held=b"" if piece.present is None or rows.ndim > 1 else _bits(piece.present[sequence]),
         skeleton=piece.group.layout.skeleton.tobytes(),
         hole=hole,
         width=width,
@@ -236,13 +252,19 @@ def _pack_group(piece: ReadingGroup, rows: NDArray[np.int64], policy: Policy) ->
         field=field.astype(np.int16),
         residue=_residue(matrix, hole[kept], width[kept], sequence),
         flag=np.zeros(0, dtype=np.int32) if variants is None else variants.flag + 1,
-        present=b"" if present is None else _bits(present[sequence]),
+        present=b"" if present is None else _bits(present[sequence, :-1]),  # the last is always there
     )
 
 
-def _bits(present: Flags) -> bytes:
-    """Returns the flags of n documents, without that of what is always there: flag by flag."""
-    return np.packbits(np.ascontiguousarray(present.T[:-1]), axis=1).tobytes()
+def _bits(flags: Flags) -> bytes:
+    """Returns the flags of n documents, (n, f), flag by flag."""
+    return np.packbits(np.ascontiguousarray(flags.T), axis=1).tobytes()
+
+
+def _flags_of(bits: bytes, count: int, documents: int) -> Flags:
+    """Returns so many flags of n documents, (n, f): reverses `_bits`."""
+    rows = np.frombuffer(bits, dtype=np.uint8).reshape(count, -1)
+    return np.ascontiguousarray(np.unpackbits(rows, axis=1, count=documents).T).view(np.bool_)
 
 
 def _residue(
@@ -411,9 +433,9 @@ def _flags(group: PackedGroup) -> Flags | None:
     absent."""
     if not len(group.flag):
         return None
-    bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
-    present = np.ones((len(group.units), len(bits) + 1), dtype=np.bool_)
-    present[:, 1:] = np.unpackbits(bits, axis=1, count=len(group.units)).T
+    n, flags = len(group.units), int(group.flag.max())
+    present = np.ones((n, flags + 1), dtype=np.bool_)
+    present[:, 1:] = _flags_of(group.present, flags, n)
     return present
 
 
@@ -468,6 +490,8 @@ def _hole_values(
     reading = group.reading[at]
     if group.rows.ndim == 2:
         return lambda slab: column[group.rows[slab][:, reading]]
+    if group.held:
+        return lambda slab: column[(group.rows[slab, None] + group.offsets(slab))[:, reading]]
     following = sliding_window_view(column, group.readings)  # row r: the readings from r on
     step = steps(reading.tolist())
     if (np.diff(group.rows) == group.readings).all():

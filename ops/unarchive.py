@@ -199,8 +199,9 @@ def filled(group: Json, index: int, times: list[int], values: list[list[Any]]) -
     """Returns a document of a group, and the times of its readings."""
     count, k = len(group["units"]), group["readings"]
     at = group["rows"][index * k : (index + 1) * k]
-    if len(group["rows"]) == count and k != 1:
-        at = [group["rows"][index] + reading for reading in range(k)]
+    if len(group["rows"]) == count and (k != 1 or group["held"]):
+        has = [it >> 7 - index % 8 & 1 for it in group["held"][index // 8 :: -(-count // 8)]] or [1] * k
+        at = [group["rows"][index] + max(sum(has[: reading + 1]), 1) - 1 for reading in range(k)]
     document, taken = bytearray(group["skeleton"]), 0
     places = zip(*(group[it] for it in ("hole", "width", "source", "reading", "field")), strict=True)
     for hole, width, source, reading, number in places:
@@ -213,8 +214,7 @@ def filled(group: Json, index: int, times: list[int], values: list[list[Any]]) -
             content = packed(source, (values[number] if source in (5, 6, 7) else times)[at[reading]])
         document[hole : hole + width] = content
     if flags := group["flag"]:
-        first = [flag * -(-count // 8) + index // 8 for flag in range(max(flags))]
-        there = [True, *(bool(group["present"][it] >> (7 - index % 8) & 1) for it in first)]
+        there = [1, *(it >> 7 - index % 8 & 1 for it in group["present"][index // 8 :: -(-count // 8)])]
         document = bytearray(it for it, flag in zip(document, flags, strict=True) if there[flag])
     return bytes(document), [times[row] for row in at if row < len(times)]
 

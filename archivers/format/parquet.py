@@ -187,6 +187,7 @@ _GROUP_SCHEMA = pa.schema(
         ("skeleton", pa.large_binary()),
         ("residue", pa.large_binary()),
         ("present", pa.large_binary()),
+        ("held", pa.large_binary()),
         *((name, pa.large_list(pa.int32())) for name in _LIST_COLUMNS),
     ]
 )

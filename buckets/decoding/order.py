@@ -163,12 +163,13 @@ class Order:
         return found
 
     def rows(self, place: RowPlaces, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Returns the rows of a piece of n documents of k readings: (n,), the row of each document's first,
-        if the others follow it; else all, (n, k)."""
-        if self.whole is None or place.chosen is not None or not shape[1]:
+        """Returns the rows of a piece of n documents of up to k readings: (n,), the row of each document's
+        first, if all others that it has follow it; else all, (n, k). Without readings: any row."""
+        if self.whole is None or not shape[1]:
             return place.grid(self._row_of, shape)
-        bucket = self.columns.buckets_of(place.starts)
-        return np.asarray(place.starts - self.columns.starts[bucket] + self.first[bucket])
+        starts = np.minimum(place.starts, len(self.columns.time) - 1)
+        bucket = self.columns.buckets_of(starts)
+        return np.asarray(starts - self.columns.starts[bucket] + self.first[bucket])
 
     @cached_property
     def _row_of(self) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ def group(n: int) -> PackedGroup:
         order=np.zeros_like(some),
         readings=1,
         rows=some[::-1].astype(np.int64),
+        held=b"",
         skeleton=bytes(9),
         hole=4 * one,
         width=4 * one,

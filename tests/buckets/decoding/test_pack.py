@@ -185,10 +185,21 @@ def others(batch: Batch) -> list[Callable[[st.DataObject], Batch | None]]:
 
 #: To a group as a whole, to the rows, to what a group has.
 DAMAGES = [
-    *("dropped", "doubled", "overflow", "time", "values", "readings", "skeleton", "residue", "present"),
+    *(
+        "dropped",
+        "doubled",
+        "overflow",
+        "time",
+        "values",
+        "readings",
+        "skeleton",
+        "residue",
+        "present",
+        "held",
+    ),
     *("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag"),
 ]
-OF_A_UNION = {"flag", "present"}
+OF_A_UNION = {"flag", "present", "held"}
 
 
 @pytest.mark.parametrize("what", DAMAGES)
@@ -465,7 +476,20 @@ def test_so_they_are_where_slots_are_missing_here_and_there(
     check_rows(SLOTS, found, packed)
     (union,) = (group for group in packed.groups if len(group.flag))
     assert np.count_nonzero(union.source == ByteSource.VALUE_DOUBLE) >= 59
-    assert union.rows.shape == (len(union.units), 60)
+    assert union.rows.shape == (len(union.units),)
+    assert len(union.held) == 60 * -(-len(union.units) // 8)
+
+
+def test_where_slots_are_missing_in_buckets_that_mix_each_row_is_kept() -> None:
+    found = []
+    for i in range(40):  # two of each minute
+        held = [(str(slot), bson_of.double(slot)) for slot in range(60) if (i * slot) % 11 != 3]
+        start = bson_of.date(i // 2 * 60_000)
+        found.append(reading(i, ("s", bson_of.text("x")), ("d", start), ("p", bson_of.sub(*held))))
+    packed = check_round_trip(SLOTS, found)
+    check_rows(SLOTS, found, packed)
+    (union,) = (group for group in packed.groups if len(group.flag))
+    assert (union.rows.shape, union.held) == ((len(union.units), 60), b"")
 
 
 @pytest.mark.parametrize(
