@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -231,6 +231,19 @@ class Alternative(NamedTuple):
     def varies(self) -> bool:
         """Returns whether documents may differ in which bytes they have here, not only in values."""
         return self.is_text or any(it.is_choice or it.alternatives[0].varies for it in self.fields)
+
+    @property
+    def alike_documents(self) -> Iterator[Alternative]:
+        """Yields the documents in it whose fields are the same but for their names, itself among them."""
+        if self.alike and self.fields:
+            yield self
+        for alternative in (it for field in self.fields for it in field.alternatives):
+            yield from alternative.alike_documents
+
+    @property
+    def flags(self) -> int:
+        """Returns how many flags its fields take, if no value in them takes any."""
+        return sum(len(it.alternatives) for it in self.fields if it.is_choice)
 
     @property
     def is_each(self) -> bool:

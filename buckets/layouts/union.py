@@ -222,12 +222,27 @@ class _Value(NamedTuple):
 class _KnownUnion(NamedTuple):
     """A union, and all that it was made from: of the same, the same would be made again."""
 
+    containers: Containers
     whole: Alternative
     union: Union
+    alike: Alternative | None  # the one document in which elements may differ, if these are all alike
 
     @property
     def size(self) -> int:
         return self.union.size
+
+    def comes_of(self, samples: Docs) -> bool:
+        """Returns whether the same union would be made of these documents. Rather than to read them, which
+        takes longer, looks at which elements each of them has, and of which types."""
+        if self.alike is None:
+            return False
+        rows, present, _ = self.union.take(samples)
+        if len(rows) < len(samples):
+            return False
+        by_field = present[:, :-1].reshape(len(samples), len(self.alike.fields), -1)
+        has = by_field.any(axis=2)
+        is_optional = self.alike.fields[0].optional
+        return bool(has.any(axis=0).all() and by_field.any(axis=(0, 1)).all() and has.all() != is_optional)
 
 
 known_merges: ByteLimitedCache[_KnownUnion] = ByteLimitedCache(_CACHE_BYTES)
@@ -238,17 +253,24 @@ def union_of(
 ) -> Union | None:
     """Returns the union of some of these documents that, outside the containers, differ in their values
     alone. None where there is no sound one of at most `limit` bytes for all together."""
-    values = []
-    for document in _sample(docs):
+    longest, samples = limit // max(1, len(docs)), _sample(docs)
+    found = next(
+        (it.union for it in known_merges if it.containers == containers and it.comes_of(samples)), None
+    )
+    if found is None or found.size > longest:
+        found = _merge(list(_values(samples)), containers, longest)
+    if found is None or not is_sound(found.layout):  # mostly it is, and to look at each takes long
+        found = _merge([it for it in _values(samples) if is_sound(it.layout)], containers, longest)
+    return found if found is not None and is_sound(found.layout) else None
+
+
+def _values(samples: Docs) -> Iterator[_Value]:
+    """Yields documents as values, without those in which a name is repeated."""
+    for at in range(len(samples)):
+        document = samples[at]
         layout = Layout(document)
         if not layout.repeated:
-            whole = Element((), DOCUMENT, 0, len(document), 0, 0)
-            values.append(_Value(document, layout, whole))
-    longest = limit // max(1, len(docs))
-    found = _merge(values, containers, longest)
-    if found is None or not is_sound(found.layout):  # mostly it is, and to look at each takes long
-        found = _merge([it for it in values if is_sound(it.layout)], containers, longest)
-    return found if found is not None and is_sound(found.layout) else None
+            yield _Value(document, layout, Element((), DOCUMENT, 0, len(document), 0, 0))
 
 
 def _merge(values: list[_Value], containers: Containers, longest: int) -> Union | None:
@@ -257,30 +279,36 @@ def _merge(values: list[_Value], containers: Containers, longest: int) -> Union 
         by_fixed.setdefault(_fixed_elements(value.layout, containers), []).append(value)
     chosen = max(by_fixed.values(), key=len, default=[])
     for rare in _RARE if chosen else ():
-        union = _build(_alternative(chosen, _Inside(containers, rare)), longest)
+        union = _build(
+            _alternative(chosen, _Inside(containers, rare)), containers, longest, is_whole=not rare
+        )
         if union is not None:
             return union
     return None
 
 
-def _build(whole: Alternative, longest: int) -> Union | None:
-    """Returns the union; None where nothing may be absent, and where it would be longer."""
-    found = next((known for known in known_merges if known.whole == whole), None)
+def _build(whole: Alternative, containers: Containers, longest: int, *, is_whole: bool) -> Union | None:
+    """Returns the union; None where nothing may be absent, and where it would be longer. `is_whole`: rare
+    elements are in it as well."""
+    known = (it for it in known_merges if it.whole == whole and it.containers == containers)
+    found = next(known, None)
     if found is None:
         plan = UnionPlan(whole)
-        if not plan.variants.flags or len(plan.template) > longest:
+        flags = plan.variants.flags
+        if not flags or len(plan.template) > longest:
             return None
-        found = _KnownUnion(whole, Union(Layout(bytes(plan.template), plan.variants), plan.steps))
+        alike = (it for it in whole.alike_documents if flags == it.flags)
+        union = Union(Layout(bytes(plan.template), plan.variants), plan.steps)
+        found = _KnownUnion(containers, whole, union, next(alike, None) if is_whole else None)
     known_merges.put(found)
     return found.union if found.size <= longest else None
 
 
-def _sample(docs: Docs) -> Iterator[bytes]:
-    """Yields some documents, the shortest and the longest among them."""
+def _sample(docs: Docs) -> Docs:
+    """Returns some documents, the shortest and the longest among them."""
     by_length = np.argsort(np.diff(docs.offsets), kind="stable")
     samples = min(max(_SAMPLE_BYTES * len(docs) // max(1, docs.size), _MIN_SAMPLES), _MAX_SAMPLES)
-    for at in np.unique(np.linspace(0, len(docs) - 1, samples).astype(int)).tolist():
-        yield docs[int(by_length[at])]
+    return docs.take(by_length[np.unique(np.linspace(0, len(docs) - 1, samples).astype(int))])
 
 
 def _fixed_elements(layout: Layout, containers: Containers) -> tuple[tuple[Path, int, int], ...]:
@@ -348,7 +376,9 @@ def _alternatives(values: list[_Value], inside: _Inside) -> tuple[Alternative, .
     for value in values:
         found.setdefault(_kind(value.element), []).append(value)
     return tuple(
-        _alternative(alike, inside) for alike in found.values() if inside.counts(len(alike), len(values))
+        _alternative(found[kind], inside)
+        for kind in sorted(found)
+        if inside.counts(len(found[kind]), len(values))
     )
 
 

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import bson
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bucketwise.buckets.bson.raw import Batch, Docs
@@ -203,6 +203,59 @@ def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) 
     assert later != documents
     assert union_of(Docs.of(later), containers, lambda _: True, 2**30) is first
     assert union_of(Docs.of(later), containers, lambda _: True, first.size * len(later) - 1) is None
+
+
+def gapped(number: int, held: dict[int, bool]) -> bytes:
+    """A bucket with these slots: of doubles, or of ints."""
+    values = [(str(slot), bson_of.double(slot) if it else bson_of.int32(slot)) for slot, it in held.items()]
+    return slotted(number, *sorted(values, key=lambda it: int(it[0])))
+
+
+gaps = st.lists(st.dictionaries(st.integers(0, 12), st.booleans(), min_size=1), min_size=8, max_size=20)
+
+
+@settings(quick, max_examples=examples(40))
+@given(gaps, gaps)
+@example(
+    [{0: True, 1: False}, {0: False, 1: True}, {1: True}] * 4, [{0: True, 1: False}, {0: False, 1: True}] * 4
+)
+def test_of_slots_a_union_that_was_made_before_is_taken_where_it_would_be_made_anew(
+    before: list[dict[int, bool]], after: list[dict[int, bool]]
+) -> None:
+    containers = Containers(frozenset([("p",)]))
+
+    def made(held: list[dict[int, bool]]) -> union.Union | None:
+        docs = Docs.of([gapped(number, it) for number, it in enumerate(held)])
+        return union_of(docs, containers, lambda _: True, 2**30)
+
+    with patch.object(union, "known_merges", ByteLimitedCache(0)):
+        anew = made(after)
+    with patch.object(union, "known_merges", ByteLimitedCache(1 << 20)):
+        for held in (after[::-1], before):  # the same union as of all, and often another
+            made(held)
+        found = made(after)
+    assert (found is None) == (anew is None)
+    if found and anew and found.layout.variants and anew.layout.variants:
+        assert found.steps == anew.steps
+        assert found.layout.skeleton.tolist() == anew.layout.skeleton.tolist()
+        assert found.layout.variants.flag.tolist() == anew.layout.variants.flag.tolist()
+
+
+def test_of_slots_a_union_is_taken_again_without_a_look_at_each_document(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: ByteLimitedCache[union._KnownUnion] = ByteLimitedCache(1 << 16)
+    monkeypatch.setattr(union, "known_merges", made)
+    containers = Containers(frozenset([("p",)]))
+    first = Docs.of([gapped(n, {slot: True for slot in range(12) if (n + slot) % 5}) for n in range(40)])
+    later = Docs.of([gapped(n, {slot: True for slot in range(12) if (n * slot) % 7 != 3}) for n in range(40)])
+    found = union_of(first, containers, lambda _: True, 2**30)
+    with monkeypatch.context() as without:
+        without.delattr(union, "Layout")
+        assert found is not None
+        assert union_of(later, containers, lambda _: True, 2**30) is found
+    others = Containers(frozenset([("q",)]))  # of another policy, which has no slots there
+    assert union_of(later, others, lambda _: True, 2**30) is None
 
 
 def test_a_union_that_fits_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
