@@ -133,14 +133,15 @@ class PackedGroup:
         if len(self.held) not in (0, self.readings * -(-n // 8)):
             raise MalformedError("what a group tells of its readings is not of its documents")
         last = self.rows
-        if self.rows.ndim == 1 and self.readings:
-            last = self.rows + (self.offsets(slice(None))[:, -1] if self.held else self.readings - 1)
+        if self.rows.shape == (n,):
+            held = np.count_nonzero(self._has, axis=1) if self.held else np.full(n, self.readings)
+            last = self.rows + np.maximum(held, 1) - 1
         if not (
             n == len(self.order) == len(self.rows)
             and all(len(it) == holes for it in (self.width, self.source, self.reading, self.field))
             and _within(self.units, 2**31)
             and _within(self.order, 2**31)
-            and 0 <= self.readings <= max(rows, self.rows.size)
+            and 0 <= self.readings <= max(rows, self.rows.size, len(self.held))
             and (not self.rows.size or not self.readings or _within(self.rows, rows))
             and (not self.readings or _within(last, rows))
             and _within(self.source, len(widths))

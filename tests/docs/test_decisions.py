@@ -86,5 +86,6 @@ def test_the_worked_example_has_the_bytes_that_are_written(place: Place) -> None
     assert _hex("document") == encode(documents[1]).hex()
     assert _hex("skeleton") == group["skeleton"].hex()
     assert f"`{group['present'].hex(' ')}`" in text
-    assert group["flag"] == [0] * 40 + [1] * 7 + [2] * 11 + [3] * 7 + [4] * 11 + [5] * 7 + [6] * 11 + [0] * 2
-    assert len(group["hole"]) == 11 and group["source"] == [0] * 5 + [6, 5] * 3
+    assert f"`{group['held'].hex(' ')}`" in text
+    assert group["flag"] == [0] * 40 + [1] * 11 + [2] * 7 + [3] * 11 + [4] * 7 + [5] * 11 + [6] * 7 + [0] * 2
+    assert len(group["hole"]) == 11 and group["source"] == [0] * 5 + [5, 6] * 3

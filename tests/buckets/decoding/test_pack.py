@@ -63,6 +63,8 @@ def readings_of(packed: Packed) -> Readings:
 def check_round_trip(policy: Policy, found: list[Bucket]) -> Packed:
     batch = batch_of(found)
     packed = pack(BucketSet(batch, policy))
+    for group in packed.groups:
+        group.check(len(packed.rows.time), len(packed.rows.values))
     again = unpack(readings_of(packed), packed.groups, batch.size)
     assert unpacks_to(readings_of(packed), packed.groups, batch)
     ids = ids_of(packed.groups, len(packed.rows.time), len(packed.rows.values), batch.size)
@@ -371,6 +373,20 @@ def test_buckets_that_follow_one_another_with_overflow_and_without_readings(
         assert not unpacks_to(readings_of(packed), packed.groups, another)
     for group in packed.groups:
         event(f"overflow: {group.overflow}, union: {len(group.flag) > 0}, rows: {group.rows.ndim}")
+
+
+def test_a_union_may_have_room_for_more_readings_than_there_are() -> None:
+    found = []
+    for number in range(2):
+        bounds = bson_of.date(60_000 * number), bson_of.date(60_000 * (number + 1))
+        (held,) = samples([3 * number], 60 * number, -1)
+        fields = (("s", bson_of.text("x")), ("first", bounds[0]), ("last", bounds[1]), ("xs", held))
+        found.append(Bucket(bson_of.document(("_id", bson_of.int32(number)), *fields)))
+    with eager():
+        packed = check_round_trip(SAMPLES, found)
+    (group,) = packed.groups
+    assert (len(packed.rows.time), group.rows.shape) == (3, (2,))
+    assert group.readings > 3
 
 
 def test_a_bucket_that_breaks_its_model_is_refused() -> None:
