@@ -137,11 +137,11 @@ class PackedGroup:
             held = np.count_nonzero(self._has, axis=1) if self.held else np.full(n, self.readings)
             last = self.rows + np.maximum(held, 1) - 1
         if not (
-            n == len(self.order) == len(self.rows)
+            0 < n == len(self.order) == len(self.rows)
             and all(len(it) == holes for it in (self.width, self.source, self.reading, self.field))
             and _within(self.units, 2**31)
             and _within(self.order, 2**31)
-            and 0 <= self.readings <= max(rows, self.rows.size, len(self.held))
+            and 0 <= self.readings <= length  # each has an element
             and (not self.rows.size or not self.readings or _within(self.rows, rows))
             and (not self.readings or _within(last, rows))
             and _within(self.source, len(widths))
@@ -159,10 +159,17 @@ class PackedGroup:
         ):
             raise MalformedError("the places of a group's bytes are not where it says")
 
-    def offsets(self, documents: slice) -> NDArray[np.int64]:
-        """Returns, for some documents that lack readings, how far behind that of the first the row of each
-        is, (n, k). Of one that is not there: that of the one before it; 0 in front of all."""
-        return np.asarray(np.maximum(self._has[documents].cumsum(axis=1, dtype=np.int64), 1) - 1)
+    def places(self, documents: slice) -> NDArray[np.int64]:
+        """Returns the row of each reading of some documents, (n, k): of one that is not there, that of the
+        one before it, or else of the first. Where all of a document are there and follow one another, that
+        of the first alone, (n, 1)."""
+        rows = self.rows[documents]
+        if rows.ndim == 2:
+            return rows
+        if self.held:
+            held = self._has[documents].cumsum(axis=1, dtype=np.int64)
+            return np.asarray(rows[:, None] + np.maximum(held, 1) - 1)
+        return rows[:, None]
 
     @cached_property
     def _has(self) -> Flags:
@@ -478,24 +485,24 @@ def _filler(group: PackedGroup, readings: Readings) -> Callable[[Bytes2D, slice]
 
     def fill(matrix: Bytes2D, slab: slice) -> None:
         matrix[:, kept] = residue[:, slab].T
+        rows = group.places(slab)
         for source, holes, taken in carried:
-            write_holes(matrix, holes, as_stored(taken(slab), source))
+            write_holes(matrix, holes, as_stored(taken(slab, rows), source))
 
     return fill
 
 
 def _hole_values(
     group: PackedGroup, at: NDArray[np.int64], column: NDArray[Any]
-) -> Callable[[slice], NDArray[Any]]:
-    """Returns a function that gives the values of these holes: a row for each of some documents."""
+) -> Callable[[slice, NDArray[np.int64]], NDArray[Any]]:
+    """Returns a function that gives the values of these holes, a row for each of some documents: of the rows
+    of their readings, where these don't follow one another."""
     reading = group.reading[at]
-    if group.rows.ndim == 2:
-        return lambda slab: column[group.rows[slab][:, reading]]
-    if group.held:
-        return lambda slab: column[(group.rows[slab, None] + group.offsets(slab))[:, reading]]
-    following = sliding_window_view(column, group.readings)  # row r: the readings from r on
     step = steps(reading.tolist())
+    if group.rows.ndim == 2 or group.held:
+        return lambda _slab, rows: column[rows[:, reading]]
+    following = sliding_window_view(column, group.readings)  # row r: the readings from r on
     if (np.diff(group.rows) == group.readings).all():
         one_after_another = following[group.rows[0] : group.rows[-1] + 1 : group.readings, step]
-        return lambda slab: one_after_another[slab]
-    return lambda slab: following[group.rows[slab]][:, step]
+        return lambda slab, _rows: one_after_another[slab]
+    return lambda slab, _rows: following[group.rows[slab]][:, step]

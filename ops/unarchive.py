@@ -198,9 +198,9 @@ def rows(archive: Archive, layout: Json, parts: list[Json]) -> tuple[list[int], 
 def filled(group: Json, index: int, times: list[int], values: list[list[Any]]) -> tuple[bytes, list[int]]:
     """Returns a document of a group, and the times of its readings."""
     count, k = len(group["units"]), group["readings"]
+    has = [it >> 7 - index % 8 & 1 for it in group["held"][index // 8 :: -(-count // 8)]] or [1] * k
     at = group["rows"][index * k : (index + 1) * k]
     if len(group["rows"]) == count and (k != 1 or group["held"]):
-        has = [it >> 7 - index % 8 & 1 for it in group["held"][index // 8 :: -(-count // 8)]] or [1] * k
         at = [group["rows"][index] + max(sum(has[: reading + 1]), 1) - 1 for reading in range(k)]
     document, taken = bytearray(group["skeleton"]), 0
     places = zip(*(group[it] for it in ("hole", "width", "source", "reading", "field")), strict=True)
@@ -216,7 +216,7 @@ def filled(group: Json, index: int, times: list[int], values: list[list[Any]]) -
     if flags := group["flag"]:
         there = [1, *(it >> 7 - index % 8 & 1 for it in group["present"][index // 8 :: -(-count // 8)])]
         document = bytearray(it for it, flag in zip(document, flags, strict=True) if there[flag])
-    return bytes(document), [times[row] for row in at if row < len(times)]
+    return bytes(document), [times[row] for row, it in zip(at, has, strict=True) if it and row < len(times)]
 
 
 def packed(source: int, number: Any) -> bytes:

@@ -225,7 +225,9 @@ class _KnownUnion(NamedTuple):
     containers: Containers
     whole: Alternative
     union: Union
-    alike: Alternative | None  # the one document in which elements may differ, if these are all alike
+    #: The one document in which elements may differ, if these are all alike, and it is no array: that would
+    #: get spare elements behind the last that there is.
+    alike: Alternative | None
 
     @property
     def size(self) -> int:
@@ -254,11 +256,10 @@ def union_of(
     """Returns the union of some of these documents that, outside the containers, differ in their values
     alone. None where there is no sound one of at most `limit` bytes for all together."""
     longest, samples = limit // max(1, len(docs)), _sample(docs)
-    found = next(
-        (it.union for it in known_merges if it.containers == containers and it.comes_of(samples)), None
-    )
-    if found is None or found.size > longest:
-        found = _merge(list(_values(samples)), containers, longest)
+    known = (it for it in known_merges if it.containers == containers and it.size <= longest)
+    if again := next((it for it in known if it.comes_of(samples)), None):
+        known_merges.put(again)
+    found = again.union if again else _merge(list(_values(samples)), containers, longest)
     if found is None or not is_sound(found.layout):  # mostly it is, and to look at each takes long
         found = _merge([it for it in _values(samples) if is_sound(it.layout)], containers, longest)
     return found if found is not None and is_sound(found.layout) else None
@@ -279,17 +280,14 @@ def _merge(values: list[_Value], containers: Containers, longest: int) -> Union 
         by_fixed.setdefault(_fixed_elements(value.layout, containers), []).append(value)
     chosen = max(by_fixed.values(), key=len, default=[])
     for rare in _RARE if chosen else ():
-        union = _build(
-            _alternative(chosen, _Inside(containers, rare)), containers, longest, is_whole=not rare
-        )
+        union = _build(_alternative(chosen, _Inside(containers, rare)), containers, longest)
         if union is not None:
             return union
     return None
 
 
-def _build(whole: Alternative, containers: Containers, longest: int, *, is_whole: bool) -> Union | None:
-    """Returns the union; None where nothing may be absent, and where it would be longer. `is_whole`: rare
-    elements are in it as well."""
+def _build(whole: Alternative, containers: Containers, longest: int) -> Union | None:
+    """Returns the union; None where nothing may be absent, and where it would be longer."""
     known = (it for it in known_merges if it.whole == whole and it.containers == containers)
     found = next(known, None)
     if found is None:
@@ -297,9 +295,9 @@ def _build(whole: Alternative, containers: Containers, longest: int, *, is_whole
         flags = plan.variants.flags
         if not flags or len(plan.template) > longest:
             return None
-        alike = (it for it in whole.alike_documents if flags == it.flags)
+        alike = (it for it in whole.alike_documents if flags == it.flags and not it.is_each)
         union = Union(Layout(bytes(plan.template), plan.variants), plan.steps)
-        found = _KnownUnion(containers, whole, union, next(alike, None) if is_whole else None)
+        found = _KnownUnion(containers, whole, union, next(alike, None))
     known_merges.put(found)
     return found.union if found.size <= longest else None
 

@@ -205,28 +205,38 @@ def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) 
     assert union_of(Docs.of(later), containers, lambda _: True, first.size * len(later) - 1) is None
 
 
-def gapped(number: int, held: dict[int, bool]) -> bytes:
-    """A bucket with these slots: of doubles, or of ints."""
+def gapped(number: int, held: dict[int, bool], *, is_each: bool = False, symbol: str = "MDB") -> bytes:
+    """A bucket with these slots, of doubles or of ints; or with so many samples."""
+    if is_each:
+        samples = (bson_of.sub(("v", bson_of.double(slot))) for slot in held)
+        return slotted(number, symbol=symbol, held=bson_of.array(*samples))
     values = [(str(slot), bson_of.double(slot) if it else bson_of.int32(slot)) for slot, it in held.items()]
-    return slotted(number, *sorted(values, key=lambda it: int(it[0])))
+    return slotted(number, *sorted(values, key=lambda it: int(it[0])), symbol=symbol)
 
 
 gaps = st.lists(st.dictionaries(st.integers(0, 12), st.booleans(), min_size=1), min_size=8, max_size=20)
+FULL = [{0: True, 1: False}, {0: False, 1: True}] * 4
 
 
-@settings(quick, max_examples=examples(40))
-@given(gaps, gaps)
+@settings(quick, max_examples=examples(60))
+@given(gaps, gaps, st.booleans(), st.sampled_from([1, 1, 3]))
+@example([*FULL, {1: True}], FULL, False, 1)
+@example(FULL, [{0: True}, {1: True}, {0: True, 1: True}] * 3, False, 1)
+@example([{0: False}, *FULL], [{0: True}, {0: True, 1: True}] * 4, False, 1)
 @example(
-    [{0: True, 1: False}, {0: False, 1: True}, {1: True}] * 4, [{0: True, 1: False}, {0: False, 1: True}] * 4
+    *([dict.fromkeys(range(size), True) for size in range(least, least + 8)] for least in (3, 4)), True, 1
 )
-def test_of_slots_a_union_that_was_made_before_is_taken_where_it_would_be_made_anew(
-    before: list[dict[int, bool]], after: list[dict[int, bool]]
+def test_a_union_that_was_made_before_is_taken_where_it_would_be_made_anew(
+    before: list[dict[int, bool]], after: list[dict[int, bool]], is_each: bool, symbols: int
 ) -> None:
     containers = Containers(frozenset([("p",)]))
 
     def made(held: list[dict[int, bool]]) -> union.Union | None:
-        docs = Docs.of([gapped(number, it) for number, it in enumerate(held)])
-        return union_of(docs, containers, lambda _: True, 2**30)
+        documents = [
+            gapped(number, it, is_each=is_each, symbol="X" * (1 + number % symbols))
+            for number, it in enumerate(held)
+        ]
+        return union_of(Docs.of(documents), containers, lambda _: True, 2**30)
 
     with patch.object(union, "known_merges", ByteLimitedCache(0)):
         anew = made(after)
@@ -234,11 +244,15 @@ def test_of_slots_a_union_that_was_made_before_is_taken_where_it_would_be_made_a
         for held in (after[::-1], before):  # the same union as of all, and often another
             made(held)
         found = made(after)
-    assert (found is None) == (anew is None)
-    if found and anew and found.layout.variants and anew.layout.variants:
-        assert found.steps == anew.steps
-        assert found.layout.skeleton.tolist() == anew.layout.skeleton.tolist()
-        assert found.layout.variants.flag.tolist() == anew.layout.variants.flag.tolist()
+    with patch.object(union, "known_merges", ByteLimitedCache(1 << 20)):
+        made(before)
+        again = made(after)
+    for it in (found, again):
+        assert (it is None) == (anew is None)
+        if it and anew and it.layout.variants and anew.layout.variants:
+            assert it.layout.skeleton.tolist() == anew.layout.skeleton.tolist()
+            assert it.layout.variants.flag.tolist() == anew.layout.variants.flag.tolist()
+            assert it.layout.variants.optional == anew.layout.variants.optional
 
 
 def test_of_slots_a_union_is_taken_again_without_a_look_at_each_document(
@@ -444,12 +458,14 @@ def flipped(document: bytes, at: int, bit: int) -> bytes:
     return bytes(changed)
 
 
-def slotted(number: int, *slots: bson_of.Field, symbol: str = "MDB") -> bytes:
+def slotted(
+    number: int, *slots: bson_of.Field, symbol: str = "MDB", held: bson_of.Value | None = None
+) -> bytes:
     return bson_of.document(
         ("_id", bson_of.int32(number)),
         ("symbol", bson_of.text(symbol)),
         ("d", bson_of.date(60_000 * number)),
-        ("p", bson_of.sub(*slots)),
+        ("p", held or bson_of.sub(*slots)),
     )
 
 
