@@ -45,6 +45,7 @@ from tests.buckets.strategies import Case, cases
 from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
+_NONE = np.zeros(0, dtype=np.int64)
 quick = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 
 
@@ -387,6 +388,31 @@ def test_a_union_may_have_room_for_more_readings_than_there_are() -> None:
     (group,) = packed.groups
     assert (len(packed.rows.time), group.rows.shape) == (3, (2,))
     assert group.readings > 3
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"units": _NONE, "order": _NONE, "rows": _NONE, "residue": b"", "held": b"", "present": b""},
+        {"readings": 1 << 20, "held": bytes(5 << 20)},
+        {"held": bytes(1)},
+        {"held": b"\xff" * 5 * 60},
+    ],
+    ids=["of no documents", "of more readings than bytes", "of other bits", "of rows behind the last"],
+)
+def test_a_group_that_somebody_planted_is_refused(planted: dict[str, Any]) -> None:
+    found = []
+    for i in range(40):
+        held = bson_of.sub(*((str(it), bson_of.double(it)) for it in range(60) if (i * it) % 11 != 3))
+        start = bson_of.date(i * 60_000)
+        found.append(reading(i, ("s", bson_of.text("x")), ("d", start), ("p", held)))
+    with eager():
+        packed = pack(BucketSet(batch_of(found), SLOTS))
+    (group,) = packed.groups
+    assert len(group.held) == 60 * 5
+    group.check(len(packed.rows.time), 1)
+    with pytest.raises(MalformedError):
+        replace(group, **planted).check(len(packed.rows.time), 1)
 
 
 def test_a_bucket_that_breaks_its_model_is_refused() -> None:
