@@ -103,5 +103,5 @@ def test_commands_documents_and_requests_are_linear_in_policies(
     idle, checked = of_few["nothing to do"], of_few["check"]
     assert idle.counts.streams == of_many["nothing to do"].counts.streams == 1
     assert idle.requests <= 4 * few
-    assert idle.counts.commands.total() <= 41 * few + 6
+    assert idle.counts.commands.total() <= 42 * few + 6
     assert checked.counts.commands.total() <= 31 * few + 2
