@@ -30,7 +30,9 @@ from bucketwise.buckets.fields.times import DAY_MS, LAST_MS, Unit, from_numbers,
 from bucketwise.buckets.layouts.layout import (
     Bytes2D,
     Flags,
+    bits_of,
     by_type,
+    flags_of,
     positions_in,
     read_holes,
     row_slices,
@@ -173,7 +175,7 @@ class PackedGroup:
 
     @cached_property
     def _has(self) -> Flags:
-        return _flags_of(self.held, self.readings, len(self.units))
+        return flags_of(self.held, self.readings, len(self.units))
 
 
 def _within(numbers: NDArray[np.integer[Any]], end: int) -> bool:
@@ -251,7 +253,7 @@ def _pack_group(piece: ReadingGroup, rows: NDArray[np.int64], policy: Policy) ->
         units=units[sequence].astype(np.int32),
         order=order[sequence].astype(np.int32),
         rows=rows[sequence],
-        held=b"" if piece.present is None or rows.ndim > 1 else _bits(piece.present[sequence]),
+        held=b"" if piece.present is None or rows.ndim > 1 else bits_of(piece.present[sequence]),
         skeleton=piece.group.layout.skeleton.tobytes(),
         hole=hole,
         width=width,
@@ -260,19 +262,8 @@ def _pack_group(piece: ReadingGroup, rows: NDArray[np.int64], policy: Policy) ->
         field=field.astype(np.int16),
         residue=_residue(matrix, hole[kept], width[kept], sequence),
         flag=np.zeros(0, dtype=np.int32) if variants is None else variants.flag + 1,
-        present=b"" if present is None else _bits(present[sequence, :-1]),  # the last is always there
+        present=b"" if present is None else bits_of(present[sequence, :-1]),  # the last is always there
     )
-
-
-def _bits(flags: Flags) -> bytes:
-    """Returns the flags of n documents, (n, f), flag by flag."""
-    return np.packbits(np.ascontiguousarray(flags.T), axis=1).tobytes()
-
-
-def _flags_of(bits: bytes, count: int, documents: int) -> Flags:
-    """Returns so many flags of n documents, (n, f): reverses `_bits`."""
-    rows = np.frombuffer(bits, dtype=np.uint8).reshape(count, -1)
-    return np.ascontiguousarray(np.unpackbits(rows, axis=1, count=documents).T).view(np.bool_)
 
 
 def _residue(
@@ -443,7 +434,7 @@ def _flags(group: PackedGroup) -> Flags | None:
         return None
     n, flags = len(group.units), int(group.flag.max())
     present = np.ones((n, flags + 1), dtype=np.bool_)
-    present[:, 1:] = _flags_of(group.present, flags, n)
+    present[:, 1:] = flags_of(group.present, flags, n)
     return present
 
 

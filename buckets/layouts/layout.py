@@ -177,6 +177,17 @@ def positions_in(starts: NDArray[np.integer], widths: NDArray[np.integer]) -> ND
     return np.repeat(starts - ends + widths, widths) + np.arange(ends[-1] if len(ends) else 0)
 
 
+def bits_of(flags: Flags) -> bytes:
+    """Returns the flags of n documents, (n, f), flag by flag."""
+    return np.packbits(np.ascontiguousarray(flags.T), axis=1).tobytes()
+
+
+def flags_of(bits: bytes, count: int, documents: int) -> Flags:
+    """Returns so many flags of n documents, (n, f): reverses `bits_of`."""
+    rows = np.frombuffer(bits, dtype=np.uint8).reshape(count, -1)
+    return np.ascontiguousarray(np.unpackbits(rows, axis=1, count=documents).T).view(np.bool_)
+
+
 class Group(NamedTuple):
     """Documents that share a layout, as a matrix of bytes with a row a document."""
 

@@ -11,7 +11,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import polars
@@ -278,6 +280,33 @@ def test_statements_one_after_another(mixed: Place) -> None:
     assert '"nothing"' in ran.err
     ran = piped(mixed, "SELECT max(p)\nFROM ticks\n", "--format", "csv")
     assert (ran.code, ran.out) == (0, "max(p)\n57.375\n")
+
+
+def test_in_a_terminal_it_prompts_and_remembers_what_was_asked(mixed: Place, tmp_path: Path) -> None:
+    terminal, end = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bucketwise", "query", "--quiet", "--interactive"],
+        cwd=mixed.folder,
+        env=os.environ | {"MONGODB_URI": mixed.uri, "XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"},
+        stdin=end,
+        stdout=end,
+        stderr=subprocess.PIPE,
+    )
+    os.close(end)
+    os.write(terminal, b".what\nSELECT 1 +\n41 AS sum;\nSELECT nothing;\n.exit\n")
+    shown = b""
+    with suppress(OSError):  # the terminal is closed
+        while some := os.read(terminal, 1 << 16):
+            shown += some
+    os.close(terminal)
+    assert process.stderr is not None
+    assert (process.wait(), b'"nothing"' in process.stderr.read()) == (0, True)
+    told = shown.decode()
+    assert told.count("bucketwise> ") >= 4 and "   ...> " in told
+    assert ".tables" in told and "42" in told
+    history = tmp_path / "bucketwise" / "query_history"
+    assert "41 AS sum;" in history.read_text()
+    assert history.stat().st_mode & 0o777 == 0o600
 
 
 def piped(place: Place, text: str, *arguments: str) -> Ran:

@@ -218,3 +218,24 @@ def test_an_erasure_reaches_copies_and_is_never_undone_by_one(place: Place) -> N
     assert place("run").code == 0
     assert not gone & files(c).keys()
     assert same(place, "b", "c")
+
+
+def test_a_copy_that_the_policy_file_names_no_more_is_told_until_it_is_forgotten(place: Place) -> None:
+    copied(place, "b")
+    assert place("run").code == 0
+    named = place("copy", "--forget", "b")
+    assert (named.code, "the policy file names this copy" in named.err) == (2, True)
+    copied(place, "c", "d required = false")
+    assert {"copy-removed", "copy-unfilled"} <= codes(place)
+    told = place("copy", "--forget", "b", "--json")
+    assert (told.code, told.policy("ticks")["forgotten"]) == (0, ["b"])
+    assert "copy-removed" not in codes(place)
+    assert "No policy has such a copy" in place("copy", "--forget", "b").out
+    copied(place)
+    none = place("copy")
+    assert (none.code, "names no copies of the store" in none.err) == (2, True)
+
+
+def codes(place: Place) -> set[str]:
+    """Of what an audit finds in the archive of the ticks."""
+    return {it["code"] for it in place("audit", "--json").policy("ticks")["findings"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from typing import Any
 
@@ -114,6 +115,23 @@ class TestDryRuns:
 def raw_of(place: Place, collection: str) -> list[Any]:
     raw = CodecOptions(document_class=RawBSONDocument)
     return list(place.database.get_collection(collection, codec_options=raw).find())
+
+
+@pytest.mark.process
+def test_schemas_are_told_without_a_policy_file(place: Place) -> None:
+    place.config.unlink()
+    of_files = place("config", "schema", "--json").json["json_schema"]
+    assert {"mongodb", "store", "policies"} <= of_files["properties"].keys()
+    assert json.loads(place("config", "schema").out) == of_files
+    of_status = place("config", "schema", "status", "--json").json["json_schema"]
+    assert of_status["properties"]["command"] == {"const": "status"}
+    for arguments, remedy in (
+        (("schema", "statuss"), "did you mean status?"),
+        (("schema", "xyzzy"), "there are: "),
+        (("show", "status"), "only `config schema` takes a command"),
+    ):
+        ran = place("config", *arguments)
+        assert (ran.code, remedy in " ".join(ran.err.split())) == (2, True), ran
 
 
 def test_the_settings_as_toml_are_what_is_told(tmp_path: Any) -> None:
