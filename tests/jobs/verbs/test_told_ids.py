@@ -92,10 +92,10 @@ def broken(place: Place) -> Place:
 
 
 def check_both(ran: Ran, code: int) -> None:
-    """Of both policies the first `_id`s are told, of those with one reason three."""
+    """Of both policies the first `_id`s are told, of those with one reason two at least."""
     check(ran, code)
     told = ran.out + ran.err
-    assert sum(told.count(it) >= 2 for it in TEXTS_OF_IDS) >= 3, told
+    assert sum(told.count(it) >= 2 for it in TEXTS_OF_IDS) >= 2, told
 
 
 @pytest.mark.proof
