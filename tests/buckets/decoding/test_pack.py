@@ -188,19 +188,8 @@ def others(batch: Batch) -> list[Callable[[st.DataObject], Batch | None]]:
 
 #: To a group as a whole, to the rows, to what a group has.
 DAMAGES = [
-    *(
-        "dropped",
-        "doubled",
-        "overflow",
-        "time",
-        "values",
-        "readings",
-        "skeleton",
-        "residue",
-        "present",
-        "held",
-    ),
-    *("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag"),
+    *("dropped", "doubled", "overflow", "time", "values", "readings", "skeleton", "residue", "present"),
+    *("units", "order", "rows", "held", "hole", "width", "source", "reading", "field", "flag"),
 ]
 OF_A_UNION = {"flag", "present", "held"}
 
