@@ -158,6 +158,15 @@ class Paths:
                 for _ in state.finish():
                     pass
 
+    def follow(self, events: Iterable[Event], grace: int = HOUR, kind: str = "ending") -> None:
+        """Learns from these, and from what follows until all is done."""
+        state = State(grace, Scope(kind=kind))
+        with self._learning():
+            for event in events:
+                state.happen(event)
+            for _ in state.finish():
+                pass
+
     @contextmanager
     def _learning(self) -> Iterator[None]:
         """Notes what all actors do meanwhile."""
@@ -268,7 +277,7 @@ _LISTED = (
 #: The first run that writes to a store and its copy was killed when it had said so.
 _MARKING = (("start", "A", "run", 0), ("step", "A", 8), ("kill", "A"), ("tick", 1))
 #: And one between a file and its manifest.
-_LEFT = (
+LEFT = (
     *(("write", "insert", 1, 0), ("start", "A", "archive", 0), ("step", "A", 42)),
     *(("kill", "A"), ("tick", 1)),
 )
@@ -356,7 +365,7 @@ def _explored_beside_a_copy() -> Paths:
     for kind, verbs in (("copied", ("archive", "run", "repair", "copy")), ("moving", ("run",))):
         for verb in verbs:
             paths.explore_crashes(_MARKING, verb, 0, kind)
-    paths.explore_crashes(_LEFT, "archive", 0, "copied")
+    paths.explore_crashes(LEFT, "archive", 0, "copied")
     for verb in ("archive", "run"):
         paths.explore_crashes(_FULL[:2], verb, 0, "copied")
         paths.explore_crashes(_CHANGED, verb, HOUR, "copied")

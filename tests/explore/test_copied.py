@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explore.paths import Paths, explored_beside_a_copy
+from tests.explore.explorer import Scope
+from tests.explore.paths import LEFT, Paths, explored_beside_a_copy
 from tests.faults.crashes.traces import words
 
 
@@ -28,9 +29,14 @@ DELETED = [*READ, "file look at manifests", "mongo commit delete"]
 CLEARED = changed("data", "copy remove data", "file remove data")
 
 
-@pytest.fixture(scope="module")
-def paths() -> Paths:
-    return explored_beside_a_copy()
+@pytest.fixture(scope="module", params=["some", pytest.param("all", marks=pytest.mark.proof)])
+def paths(request: pytest.FixtureRequest) -> Paths:
+    if request.param == "all":
+        return explored_beside_a_copy()
+    found = Paths(beside_a_copy=True)
+    found.explore(Scope(("archive",), (0,), kind="copied"), range(12))
+    found.follow((*LEFT, ("start", "A", "archive", 0), ("step", "A", 1000)), 0, "copied")  # clears that
+    return found
 
 
 @pytest.mark.parametrize("cleared", [[], CLEARED])
