@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -16,24 +16,28 @@ from bucketwise.archivers.writes import Record, compare_all, guarded_delete, sam
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
+from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.phases import phase
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Spans
+from bucketwise.rollups.calendar.levels import Span
 
 
 class RolledUp(Protocol):
     """Rolls up the windows that a range (milliseconds) touches, where they have changed.
 
     Returns whether they are up to date then. `force`: even where nothing says that they have changed.
-    `leaving`: as well, since archived copies are about to leave them."""
+    `leaving`: as well, since archived copies are about to leave these spans of it."""
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False, leaving: bool = False) -> bool:
+    def __call__(
+        self, start_ms: int, end_ms: int, /, *, force: bool = False, leaving: Sequence[Span] = ()
+    ) -> bool:
         """Rolls up the windows that [start, end) touches, milliseconds. Returns whether they are up to date
         now."""
 
 
-def always(_start_ms: int, _end_ms: int, *, force: bool = False, leaving: bool = False) -> bool:
+def always(_start_ms: int, _end_ms: int, *, force: bool = False, leaving: Sequence[Span] = ()) -> bool:
     """A `RolledUp` for policies without a roll-up: there is no summary to bring up to date."""
     del force, leaving
     return True
@@ -108,14 +112,23 @@ class ArchiveRun(ArchiveContext):
         self.report.leave(int((ready & stays).sum()), LEFT_WINDOWS)
         return stays
 
+    def roll_up_around(self, spans: Iterable[Span], *, leaving: bool = False) -> bool:
+        """Rolls up the windows that spans (milliseconds) touch, even where nothing says that they have
+        changed: those of neighbouring days at once, however many spans lie there. Returns whether all are up
+        to date then. `leaving`: as in `RolledUp`."""
+        found = [
+            self.rolled_up(near[0][0], near[-1][1], force=True, leaving=near if leaving else ())
+            for near in Spans(spans).near(DAY_MS)
+        ]
+        return all(found)
+
     def roll_up_left(self, copies: Batch, as_archived: Policy, live: Batch) -> set[bytes]:
         """Rolls up the windows in which these copies are, before they leave the archive since live buckets
         take their place, where these lie elsewhere. Returns which of these may take it, by `same_id`: those
         that are as they were. One that somebody has deleted meanwhile may have counted as its copy."""
         now = _spans(live, self.policy)
         left = decisions.left_behind(_spans(copies, as_archived).items(), now)
-        for start, end in Spans((first, last + 1) for first, last in left).spans:
-            self.rolled_up(start, end, leaving=True)
+        self.roll_up_around(((first, last + 1) for first, last in left), leaving=True)
         same = compare_all(self.database, self.policy, live).deleted if left else range(len(live))
         return {same_id(live.main.raw_id(i)) for i in same}
 

@@ -225,14 +225,16 @@ class Upkeep:
         database = self._context.database
         return [ChangeWatch(database, it, RECEIPTS, dry_run=self._dry_run) for it in self._reading_policies]
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False, leaving: bool = False) -> bool:
+    def __call__(
+        self, start_ms: int, end_ms: int, /, *, force: bool = False, leaving: Sequence[Span] = ()
+    ) -> bool:
         """Rolls up the windows that the range touches, if they have changed. Returns whether every summary of
         the range is up to date. Those of other policies are written by their own runs; until then, the
         buckets stay. `force`, `leaving`: even where nothing shows a change, and whether others wait or not;
         see `RolledUp`."""
         check = self._context.check
         others_wait = any(it.has_changed(start_ms, end_ms, check, if_unknown=False) for it in self._readers)
-        is_forced = force or leaving
+        is_forced = force or bool(leaving)
         if (others_wait and not is_forced) or self._dry_run:
             return not others_wait
         watch = self._watch = self._watch or ChangeWatch(
@@ -241,10 +243,10 @@ class Upkeep:
         if is_forced or watch.has_changed(start_ms, end_ms, check):
             # All changes, where they are known: a bucket may have moved here from another time.
             tells_all = watch.has_bookmark and not is_forced
-            days, left = self._days(start_ms, end_ms), [(start_ms, end_ms)] if leaving else []
+            days = self._days(start_ms, end_ms)
             within = EVER if tells_all else days
             options = RollupOptions(
-                within, is_deleted_early=self._is_cleared, leaving=left, leaves_unreadable=True
+                within, is_deleted_early=self._is_cleared, leaving=leaving, leaves_unreadable=True
             )
             report = roll_up_all(self._context, options)
             self.written += report.written

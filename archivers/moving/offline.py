@@ -248,7 +248,7 @@ class OfflineRun:
             gone += held.positions[found.gone].tolist()
             decoded = decode(held.batch.take(found.gone), manifest.archived_policy)
             spans += [(first, last + 1) for first, last in decoded.spans().tolist()]
-        if gone and all(self._work.rolled_up(*it, force=True) for it in Spans(spans).spans):
+        if gone and self._work.roll_up_around(spans):
             self._registry.note_gone(manifest, gone)
             self._known.forget(manifest)
         if moved:

@@ -341,8 +341,8 @@ class Selection:
         work, decoded = self._work, decode(changed, self._work.policy)
         now = dict(zip(decoded.units.tolist(), map(tuple, decoded.spans().tolist()), strict=True))
         before = [(i, tuple(span)) for i, it in enumerate(pins) for span in (it.span, it.archived) if span]
-        for first, last in sorted({*decisions.left_behind(before, now)}):
-            work.rolled_up(first, last + 1, leaving=True)
+        left = ((first, last + 1) for first, last in decisions.left_behind(before, now))
+        work.roll_up_around(left, leaving=True)
         times = [time for it in pins for time in it.span] + [time for span in now.values() for time in span]
         if work.rolled_up(min(times), max(times) + 1):
             for piece in chunks(changed):

@@ -46,6 +46,17 @@ class Spans:
         if start < end:
             yield start, end
 
+    def near(self, distance: int) -> Iterator[Sequence[Span]]:
+        """Yields the spans, those together between which less than this lies."""
+        together: list[Span] = []
+        for span in self.spans:
+            if together and span[0] - together[-1][1] >= distance:
+                yield together
+                together = []
+            together.append(span)
+        if together:
+            yield together
+
 
 class Part(NamedTuple):
     """A stretch of a due window that lies inside one slice, and the level of the summaries that it is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -182,7 +183,9 @@ def test_a_dry_run_after_a_grace_counts_what_the_run_does(prepared: States, chan
     assert (planned.buckets, planned.left, planned.reasons) == (done.buckets, done.left, done.reasons)
 
 
-def never(_start_ms: int, _end_ms: int, *, force: bool = False, leaving: bool = False) -> bool:
+def never(
+    _start_ms: int, _end_ms: int, *, force: bool = False, leaving: Sequence[tuple[int, int]] = ()
+) -> bool:
     """A roll-up that can't bring windows up to date."""
     del force, leaving
     return False

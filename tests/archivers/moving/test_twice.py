@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
@@ -152,11 +152,13 @@ def test_an_id_that_is_taken_again_as_its_bucket_is_found_to_be_gone(
 
     summarised: list[list[Document]] = []
 
-    def rolled_up(_start: int, _end: int, *, force: bool = False, leaving: bool = False) -> bool:
-        if force and not summarised:
+    def rolled_up(
+        _start: int, _end: int, *, force: bool = False, leaving: Sequence[tuple[int, int]] = ()
+    ) -> bool:
+        if force and not leaving and not summarised:
             database["iot"].insert_one(dict(second))
             summarised.append(counting())
-        return leaving or True
+        return True
 
     assert cycle.run().left == 1
     database["iot"].delete_one({"_id": "a1"})

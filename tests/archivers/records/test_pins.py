@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -222,9 +223,14 @@ class RolledUp:
         self.ranges: list[tuple[int, int]] = []
         self.left: list[tuple[int, int]] = []  # those that copies are about to leave
 
-    def __call__(self, start_ms: int, end_ms: int, *, force: bool = False, leaving: bool = False) -> bool:
-        assert not force
-        (self.left if leaving else self.ranges).append((start_ms, end_ms))
+    def __call__(
+        self, start_ms: int, end_ms: int, *, force: bool = False, leaving: Sequence[tuple[int, int]] = ()
+    ) -> bool:
+        assert force == bool(leaving)
+        if leaving:
+            self.left += leaving
+        else:
+            self.ranges.append((start_ms, end_ms))
         return True
 
     def of(self, cycle: Cycle) -> list[tuple[datetime, datetime]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -285,7 +286,9 @@ def test_a_late_bucket_that_somebody_deletes_in_its_grace_is_merged_all_the_same
     database["slots"].delete_one({"_id": hours({})["_id"]})
     forced: list[bool] = []
 
-    def rolled_up(_start: int, _end: int, *, force: bool = False, leaving: bool = False) -> bool:
+    def rolled_up(
+        _start: int, _end: int, *, force: bool = False, leaving: Sequence[tuple[int, int]] = ()
+    ) -> bool:
         forced.append(force)
         return not leaving
 
@@ -342,7 +345,9 @@ def test_summaries_follow_where_a_version_hides_another(cycle: Cycle) -> None:
     archive(cycle, hours({3: 1.0, 4: 1.0}))
     asked: list[tuple[bool, bool]] = []
 
-    def rolled_up(_start: int, _end: int, *, force: bool = False, leaving: bool = False) -> bool:
+    def rolled_up(
+        _start: int, _end: int, *, force: bool = False, leaving: Sequence[tuple[int, int]] = ()
+    ) -> bool:
         asked.append((force, can[0]))
         return not leaving and (can[0] or not force)
 

@@ -175,27 +175,21 @@ def test_another_host_finishes_meanwhile(
     scene.check_restores()
 
 
-@pytest.mark.parametrize(
-    ("scenario", "at"),
-    [
-        pytest.param("merge", "before put manifest", marks=tier(is_first=True, is_proof=True)),
-        pytest.param("merge", "before put buckets", marks=tier(is_first=False, is_proof=True)),
-    ],
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("at", ["before put manifest", "before put buckets"])
 def test_what_comes_to_a_copy_too_late_goes_from_there(
     tmp_path: Path,
     database: Db,
     mongodb_uri: str,
     bucketwise: CommandLine,
     file_store: Store,
-    scenario: str,
     at: str,
     elsewhere: CommandLine,
     short_transactions: None,  # noqa: ARG001
 ) -> None:
     (tmp_path / "b").mkdir()
     scene = Scene(tmp_path, database, mongodb_uri, file_store, bucketwise, COPY + SLOTS + ROLLUP + OFFLINE)
-    SCENARIOS[scenario](scene)
+    in_small_commits(scene)
     assert meet(scene, f"{at} in the copy", elsewhere)
     with pytest.raises(AssertionError, match="it/"):
         like_its_copy(scene)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate, pairwise
 from typing import Any
 
 from hypothesis import given
@@ -44,6 +45,16 @@ def test_spans_touch_what_shares_an_instant_with_them(
     assert {instant for low, high in spans.spans for instant in range(low, high)} == covered
     flat = [edge for span in spans.spans for edge in span]
     assert flat == sorted(set(flat))
+
+
+@given(some, st.integers(1, 5))
+def test_spans_are_together_whose_gap_is_short(parts: list[tuple[int, int]], distance: int) -> None:
+    spans = Spans(parts)
+    groups = list(spans.near(distance))
+    assert [span for group in groups for span in group] == list(spans.spans)
+    lengths = [len(group) for group in groups]
+    apart = [after[0] - before[1] >= distance for before, after in pairwise(spans.spans)]
+    assert list(accumulate(lengths))[:-1] == [i for i, it in enumerate(apart, 1) if it]
 
 
 def test_a_window_is_due_once_it_is_over_for_settle() -> None:
