@@ -182,8 +182,8 @@ def units(archive: Archive, manifest: Json, section: Json, parts: list[Json]) ->
 
 def rows(archive: Archive, layout: Json, parts: list[Json]) -> tuple[list[int], list[list[Any]]]:
     """Returns the times of all rows of a section, as in Unit, and the values of each value field."""
-    names = [path.rpartition("*.")[2].replace(".", "_") for path in layout["value_fields"]]
-    times: list[int] = []
+    said, times = layout.get("values", {}), list[int]()
+    names = [said.get(it, {}).get("as") or it.rpartition("*.")[2] for it in layout["value_fields"]]
     values: list[list[Any]] = [[] for _ in names]
     for part in parts:
         table = archive.table(part)
@@ -191,7 +191,7 @@ def rows(archive: Archive, layout: Json, parts: list[Json]) -> tuple[list[int], 
             raise BadArchive(f"{part['key']} has {table.num_rows} rows, and its manifest says {part['rows']}")
         times += [it // 1000 for it in table["time"].cast(pa.int64()).to_pylist()]
         for name, column in zip(names, values, strict=True):
-            column += table[name].to_pylist()
+            column += table[name.replace(".", "_")].to_pylist()
     return times, values
 
 
