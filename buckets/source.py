@@ -21,6 +21,7 @@ from bucketwise.buckets.collations import Comparison, find_by_ids, find_ids
 from bucketwise.buckets.fields.isoforms import UNSORTED_MS
 from bucketwise.buckets.fields.timeforms import UnsortedRange, any_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_ms
+from bucketwise.buckets.lengths import Lengths, Looked
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.overflow import attach, flagged_buckets, orphan_ids
 from bucketwise.buckets.models.shape import split
@@ -59,6 +60,7 @@ class Source:
                 overflow or policy.overflow.collection, codec_options=DECODED
             )
         self._form = self.model.own_form
+        self._lengths: Lengths | None = None
         #: By the last field buckets are found in the order of their last times.
         self._first, self.last_field = self.model.first_field, self.model.last_field
 
@@ -89,11 +91,6 @@ class Source:
         return self._form.is_sorted
 
     @property
-    def is_plain(self) -> bool:
-        """Returns whether all texts are taken for plain ones."""
-        return self._form.is_plain
-
-    @property
     def rough(self) -> Source:
         """Returns a source that treats all texts as plain. It may find texts with an offset from UTC up
         to a day off."""
@@ -102,10 +99,15 @@ class Source:
         return source
 
     @property
-    def plain(self) -> Source:
-        """Returns a source that takes all texts for plain ones, where somebody has looked at them."""
+    def looked(self) -> Looked:
+        """Returns what was found where somebody has looked at texts or lengths."""
+        return Looked(self._form.is_plain, self._lengths)
+
+    def after(self, looked: Looked) -> Source:
+        """Returns a source for which somebody has looked."""
         source = copy.copy(self)
-        source._form = self._form.plain  # noqa: SLF001  (of its own class)
+        source._lengths = looked.lengths  # noqa: SLF001  (of its own class)
+        source._form = self._form.plain if looked.is_plain else self._form  # noqa: SLF001
         return source
 
     def look_at_texts(self) -> None:
@@ -115,12 +117,25 @@ class Source:
         A text of another kind that comes in later is then found up to a day off, or not at all. So call it
         once the change stream has been read: the next run learns of what came in since."""
         others = [it for it in map(self._form.not_plain, self.model.own_times) if it is not None]
-        if others and not self.is_plain:
+        if others and not self._form.is_plain:
             found = self.collection.find_one(
                 {"$or": others}, {"_id": 1}, session=self._session, collation=self.comparison.of()
             )
             if found is None:
                 self._form = self._form.plain
+
+    def look_at_lengths(self, start_ms: int, end_ms: int) -> None:
+        """Looks once at the buckets that may hold a reading in [start, end), and at how long they are: where
+        many ranges of it are read, each is found faster then. As with texts, the next run learns of what
+        becomes much longer meanwhile."""
+        fields, collation = self.model.own_times, self.comparison.of()
+
+        def find(query: Document, most: int) -> Iterator[Docs]:
+            some = First(most, collation=collation)
+            return find_raw(self.collection, query, self._session, _only(*fields), some)
+
+        if self.model.tells_span and self.is_sorted and not self.has_texts:
+            self._lengths = Lengths.among(start_ms, end_ms, (fields[0], fields[1]), self._form, find)
 
     def timed(self, at_or_after_ms: int = FIRST_MS) -> list[Document]:
         """Returns queries for the buckets with a usable last time from then on: one for each type of it."""
@@ -134,8 +149,8 @@ class Source:
         """Yields every bucket that may hold a reading in [start, end), and matches the query `also`."""
         if _is_empty(start_ms, end_ms):
             return iter(())
-        holding = self.model.range_query(self._form, start_ms, end_ms)
-        return self._read(holding, also)
+        found = self._lengths and self._lengths.range_query(self._form, start_ms, end_ms)
+        return self._read(found or self.model.range_query(self._form, start_ms, end_ms), also)
 
     def matching(self, also: Document) -> Iterator[Batch]:
         """Yields every bucket that matches a query, whatever its times."""

@@ -191,6 +191,11 @@ class TimeForm:
     def _other_bounds(self, first_ms: int, last_ms: int) -> list[Bounds]:
         return []
 
+    def lengths(self, ms: int) -> list[tuple[Bounds, float]]:
+        """Returns the bounds of usable times, for each type of which the server tells how far two are apart,
+        and so many milliseconds as it tells them."""
+        return [(self._bounds(FIRST_MS, LAST_MS)[0], ms)]
+
     def untimed(self, field: str) -> list[Document]:
         """Returns queries for all that sorts before, between and after usable times. Unlike a query's, the
         comparisons of an expression go across types, and an index answers them: missing and null come before
@@ -306,6 +311,10 @@ class NumberForm(TimeForm):
         if self.unit == "s" and is_end:
             found[1][field]["$gte"] = min(as_number(first_ms, "s"), first_ms // 1000)
         return found
+
+    def lengths(self, ms: int) -> list[tuple[Bounds, float]]:
+        """Returns those of dates, and of numbers."""
+        return [*super().lengths(ms), (self._other_bounds(FIRST_MS, LAST_MS)[0], as_number(ms, self.unit))]
 
     def _other_bounds(self, first_ms: int, last_ms: int) -> list[Bounds]:
         return [Bounds(as_number(first_ms, self.unit), "$lt", as_number(last_ms + 1, self.unit))]

@@ -177,6 +177,11 @@ class BucketModel(ABC, Generic[P]):
         return list(dict.fromkeys((self.first_field, self.last_field)))
 
     @property
+    def tells_span(self) -> bool:
+        """Returns whether two fields tell a bucket's first and last time, however long it is."""
+        return False
+
+    @property
     def tells_first(self) -> bool:
         """Returns whether `first_field` tells a bucket's first time."""
         return True

@@ -15,6 +15,7 @@ from pymongo.database import Database
 
 from bucketwise.buckets.bson.cursor import SIMPLE
 from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.decoding.local import LARGEST_MS
 from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import LevelName
@@ -93,7 +94,8 @@ class SliceFinder:
     def _next(self, at: int) -> int | None:
         """Returns the first instant at or after `at` where there is something to look at."""
         broken = [it.name for it in self.broken[:MOST_NAMED]]
-        found = [self.source.earliest(at, broken), self.archived_next(at)]
+        # Before all windows no bucket is under way: whether one is takes long to find out.
+        found = [self.source.earliest(None if at == LOWEST else at, broken), self.archived_next(at)]
         for level in self.calendar.levels:
             later = {"start": {"$gte": DatetimeMS(at)}}
             first = target(self.database, level.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
@@ -156,8 +158,8 @@ class ReadAhead:
             return []
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
         bounds = self._share_bounds(shares_per_slice) if shares_per_slice > 1 else []
-        plain, memory = self.source.is_plain, self.reader.memory_per_slice
-        whole = SliceRequest(edges, WHOLE, plain, memory, self.plausible, self.leaves_unreadable)
+        looked, memory = self.source.looked, self.reader.memory_per_slice
+        whole = SliceRequest(edges, WHOLE, looked, memory, self.plausible, self.leaves_unreadable)
         return [self.reader.read(replace(whole, share=it)) for it in shares(bounds)]
 
     def _share_bounds(self, count: int) -> list[Any]:
@@ -256,7 +258,8 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         planner.plausible,
         planner.options.leaves_unreadable,
     )
-    for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans, plan.existing))):
+    slices = _looking_at_lengths(finder.slices(plan.spans, plan.existing), planner.source, end)
+    for number, (piece, found) in enumerate(reading.read(slices)):
         if number == 0:
             watermark.begin()
         if found is not None and found.unreadable is not None:
@@ -279,6 +282,15 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         report.missing = records.finish(planner.remaking)
         records.quarantine.remove_healed()
     return report
+
+
+def _looking_at_lengths(slices: Iterator[Slice], source: Source, end: int) -> Iterator[Slice]:
+    """Yields the slices. Where there are several, looks first at how long their buckets are: that takes no
+    longer than to read one of them without."""
+    first = list(islice(slices, 2))
+    if len(first) > 1:
+        source.look_at_lengths(first[0].span[0] - LARGEST_MS, end + LARGEST_MS)
+    return chain(first, slices)
 
 
 def _by_series(held: HeldWindows) -> dict[bytes, Spans]:

@@ -23,6 +23,7 @@ from bucketwise.buckets.decoding.local import LARGEST_MS
 from bucketwise.buckets.decoding.soundness import Plausible
 from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.layouts.layout import positions_in
+from bucketwise.buckets.lengths import NOT_LOOKED, Looked
 from bucketwise.buckets.models.series import series_key
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
@@ -258,13 +259,12 @@ def shares(bounds: Sequence[Any]) -> list[SeriesShare]:
 @dataclass(frozen=True)
 class SliceRequest:
     """What to read: the readings in the cells between these edges (milliseconds), by whether the cells go by
-    the readings' own clocks; of one share of the live buckets, the archived ones with the first. `is_plain`:
-    the times of all live ones are plain, as the caller has checked. See `Source.look_at_texts`. `memory`:
-    what the states may take, see `SliceStates`."""
+    the readings' own clocks; of one share of the live buckets, the archived ones with the first. `looked`:
+    what the caller knows of the live ones. `memory`: what the states may take, see `SliceStates`."""
 
     edges: Mapping[bool, Sequence[int]]
     share: SeriesShare = WHOLE
-    is_plain: bool = False
+    looked: Looked = NOT_LOOKED
     memory: int = 0
     plausible: Plausible | None = None  # of live buckets
     leaves_unreadable: bool = False  # what can't be read of the archive is told, in place of an error
@@ -440,7 +440,7 @@ def read(
     states = SliceStates(cells, request.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in request.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in request.edges.items())
-    live = (source.plain if request.is_plain else source).batches(start, end, request.share.query(policy))
+    live = source.after(request.looked).batches(start, end, request.share.query(policy))
     found = chain(
         (
             decoded

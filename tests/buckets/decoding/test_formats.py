@@ -345,7 +345,7 @@ def test_days_of_several_fields_are_found_by_an_index(database: Mongo) -> None:
     source.look_at_texts()
     start = round(datetime(2025, 3, 7, 6, tzinfo=UTC).timestamp() * 1000)
     assert ids(source.batches(start, start + 3 * 3_600_000)) == [150, 151, 152]
-    query = source.model.range_query(source.plain.model.own_form.plain, start, start + 1)
+    query = source.model.range_query(source.model.own_form.plain, start, start + 1)
     told = database.command(
         "explain", {"find": policy.collection, "filter": query}, verbosity="executionStats"
     )

@@ -95,7 +95,7 @@ def test_whatever_range_finds_the_texts_of_its_instants(
     source = Source(database, POLICY)
     if looks:
         source.look_at_texts()
-        assert source.is_plain is not any(it.text.endswith(tuple(ZONES)) for it in found)
+        assert source.looked.is_plain is not any(it.text.endswith(tuple(ZONES)) for it in found)
     for start, end in {tuple(sorted((one, other))), (FIRST, one), (one, LAST + 1), (FIRST, LAST + 1)}:
         expected = [i for i, it in enumerate(found) if start <= it.ms < end]
         assert ids(source.ending(start, end)) == ids(source.batches(start, end)) == expected
@@ -130,7 +130,7 @@ def test_one_text_with_an_offset_among_plain_ones_is_found_by_every_query(databa
         earliest = source.earliest_ending(start + DAY - 2 * MINUTE * 60)
         assert earliest == start + DAY - 2 * MINUTE * 60
         source.look_at_texts()
-        assert not source.is_plain
+        assert not source.looked.is_plain
 
 
 @pytest.mark.proof
@@ -177,7 +177,7 @@ def test_an_offset_of_a_day_and_more_is_no_time(database: Mongo, offset: str) ->
         assert sum(len(it.columns.time) for it in found) == 2
         assert {it.id for decoded in found for it in decoded.quarantined} <= {1}
         source.look_at_texts()
-        assert not source.is_plain
+        assert not source.looked.is_plain
 
 
 def is_day(text: str) -> bool:
@@ -223,7 +223,7 @@ def test_just_before_1970_what_is_finer_is_cut_off_upwards(
     fill(database, [f"1969-12-31T23:59:59.{fraction}Z", "1969-12-31T12:00:00+02:00"][: 2 - is_plain])
     source = Source(database, POLICY)
     source.look_at_texts()
-    assert source.is_plain is is_plain
+    assert source.looked.is_plain is is_plain
     (decoded,) = [decode(batch, POLICY) for batch in source.batches(ms, ms + 1)]
     assert decoded.columns.time.tolist() == [ms]
     assert 0 in ids(source.ending(ms // DAY * DAY, ms // DAY * DAY + DAY))

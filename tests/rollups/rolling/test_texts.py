@@ -64,7 +64,7 @@ def test_a_text_with_an_offset_that_comes_in_meanwhile_is_rolled_up_now_or_next(
         if when == "before the texts are":
             come_in()
         look(source)
-        assert source.is_plain is (when == "after that" and not ticks.find_one({"_id": 999}))
+        assert source.looked.is_plain is (when == "after that" and not ticks.find_one({"_id": 999}))
         come_in()
 
     def draining(*args: Any, **more: Any) -> Any:
