@@ -328,7 +328,7 @@ def _neutral_value(annotation: Any) -> Any:
         return get_args(annotation)[0]
     if annotation in (int, timedelta):
         return annotation(1)
-    return () if get_origin(annotation) is tuple else ""
+    return {tuple: (), dict: {}}.get(get_origin(annotation), "")
 
 
 #: By name: the table, and whether it may be missing.

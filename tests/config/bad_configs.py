@@ -2609,6 +2609,7 @@ RULES = [
         _rule(f'{_MDB}\nafter = "60d"\n[[policies.ticks.rules]]\n{_MDB}\nafter = "90d"'),
         "policies.ticks.rules.2.match", "policies.ticks.rules.1 has the same match", "remove one of the two",
     ),
+    bad("rule-without-match", _RETAIN, _rule('after = "60d"'), "rules.1.match", "is missing"),
     bad("rule-of-all", _RETAIN, _rule('match = {}\nafter = "60d"'), "rules.1.match", "it matches no series"),
     bad("rule-of-nothing", _RETAIN, _rule(_MDB), "rules.1", "it says nothing of its series", "add `after`"),
     bad(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from bucketwise.config.errors import BucketwiseError
-from bucketwise.config.load import load
-from bucketwise.config.problems import ConfigError
+from bucketwise.config.load import load, read_table, table_in
+from bucketwise.config.models import MODELS
+from bucketwise.config.policies import Settings
+from bucketwise.config.problems import ConfigError, ProblemReport
+from bucketwise.config.tables import Table
 from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig, changed
 
 
@@ -193,3 +198,21 @@ def test_any_value_anywhere_is_taken_or_refused(odd: str, tmp_path: Path) -> Non
             refusals += 1
             assert all(problem.message and problem.remedy for problem in error.problems)
     assert refusals > len(lines) / 2
+
+
+def _tables(table: type[Table]) -> Iterator[type[Table]]:
+    """A table, and all that may be in it."""
+    yield table
+    annotations = [it.annotation for it in table.model_fields.values()]
+    while annotations:
+        annotation = annotations.pop()
+        annotations += get_args(annotation)
+        if isinstance(annotation, type) and issubclass(annotation, Table):
+            yield from _tables(annotation)
+
+
+def test_each_table_may_be_empty() -> None:
+    """What it needs is reported, and no error of ours."""
+    of_file = filter(None, (table_in(it.annotation) for it in Settings.model_fields.values()))
+    for table in {it for kind in (*MODELS.values(), *of_file) for it in _tables(kind)}:
+        read_table(table, {}, ("x",), ProblemReport("bucketwise.toml", {}, {}, {}))
