@@ -28,7 +28,7 @@ class RolledUp(Protocol):
     """Rolls up the windows that a range (milliseconds) touches, where they have changed.
 
     Returns whether they are up to date then. `force`: even where nothing says that they have changed.
-    `leaving`: as well, since archived copies are about to leave these spans of it."""
+    `leaving`: spans of the range that archived copies are about to leave, rolled up as with `force`."""
 
     def __call__(
         self, start_ms: int, end_ms: int, /, *, force: bool = False, leaving: Sequence[Span] = ()
@@ -116,7 +116,7 @@ class ArchiveRun(ArchiveContext):
         """Rolls up the windows that spans (milliseconds) touch, even where nothing says that they have
         changed: those of neighbouring days at once, however many spans lie there. Returns whether all are up
         to date then. `leaving`: as in `RolledUp`."""
-        found = [
+        found = [  # of each, whatever came of those before
             self.rolled_up(near[0][0], near[-1][1], force=True, leaving=near if leaving else ())
             for near in Spans(spans).near(DAY_MS)
         ]

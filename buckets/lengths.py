@@ -1,8 +1,9 @@
 """How long buckets are whose first and last time two fields tell.
 
-An index on one of the fields finds a range of time up to where the collection begins or ends: who reads one
-day after another would look at each bucket once a day. Where it is known how long most buckets are, and which
-are longer, the range has two ends in either field.
+A bucket holds something of a range of time if it begins before the end and ends after the start. An index on
+one of the two fields finds these from where the collection begins or ends: who reads one day after another
+would look at each bucket once a day. Where it is known how long most buckets are, and which are longer, the
+first time has to lie in a range with two ends.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Lengths(NamedTuple):
     start: int
     end: int
     fields: Fields
-    usual: int  # in milliseconds: others are `longer`, or can't be told
-    longer: Sequence[tuple[Any, Any]]  # the first and the last time of each, as queries take them
+    usual: int  # in milliseconds: others are longer, or it can't be told
+    longer: Sequence[Any]  # the first time of each of these, as queries take it
 
     @classmethod
     def among(
@@ -46,34 +47,39 @@ class Lengths(NamedTuple):
         form: TimeForm,
         find: Callable[[Document, int], Iterator[Docs]],
     ) -> Lengths | None:
-        """Returns the lengths of the buckets of a range; None where too many are long. `find`: gives those
-        that meet a query, at most so many."""
-        paths = [tuple(it.split(".")) for it in fields]
-        inside = _pairs(form, fields, (FIRST_MS, start), (end, LAST_MS + 1))
+        """Returns the lengths of the buckets of a range; None where too many are long, or one has no first
+        time that a query finds again. `find`: gives those that meet a query, at most so many."""
+        first, last = fields
+        begun = form.ranges(first, FIRST_MS, end - 1)
+        ended = form.ranges(last, start, LAST_MS, is_end=True)
         for usual in _USUAL:
-            longer = list[tuple[Any, Any]]()
-            for both in inside:  # one by one, each by one index: all at once take far longer
-                query = {"$and": [*both, longer_query(form, fields, usual)]}
-                for it in itertools.chain.from_iterable(find(query, MOST_LONGER + 1)):
-                    first, last = (as_queried(first_at(it, path)) for path in paths)
-                    longer.append((first, last))
+            longer = list[Any]()
+            for both in itertools.product(begun, ended):  # each by one index: all at once take far longer
+                query = {"$and": [*both, _longer_query(form, fields, usual)]}
+                found = itertools.chain.from_iterable(find(query, MOST_LONGER + 1))
+                longer += [as_queried(first_at(it, tuple(first.split(".")))) for it in found]
+            if None in longer:
+                return None
             if len(longer) <= MOST_LONGER:
                 return cls(start, end, fields, usual, longer)
         return None
 
     def range_query(self, form: TimeForm, start: int, end: int) -> Document | None:
-        """Returns a query for the buckets that may hold a reading in [start, end); None where that is not in
-        the range. One may be missing that has become longer since, by more than what is usual."""
+        """Returns a query for the buckets that may hold a reading in [start, end), and for some that end up
+        to a second before; None where that is not in the range.
+
+        A bucket may be filled meanwhile, and so become longer. One is missing only whose first time has moved
+        back since."""
         if start < self.start or self.end < end:
             return None
-        reach = self.usual + _SECOND_MS
-        near = overlaps(form, self.fields, (max(start - reach, FIRST_MS), start), (end, end + reach))
-        if not self.longer:
-            return near
-        anywhere = overlaps(form, self.fields, (FIRST_MS, start), (end, LAST_MS + 1))
-        times = zip(self.fields, zip(*self.longer, strict=True), strict=True)
-        named = [{field: {"$in": list(found)}} for field, found in times]
-        return {"$or": [near, {"$and": [*named, anywhere]}]}
+        first, last = self.fields
+        # Not by an index: it would lead from the start on to where the collection ends.
+        inside = form.is_roughly(f"${last}", max(start - _SECOND_MS, FIRST_MS), LAST_MS)
+        ended = {"$expr": {"$ne": [inside, False]}}
+        begun = form.ranges(first, max(start - self.usual, FIRST_MS), end - 1)
+        if longer := [it for it in self.longer if (ms := form.milliseconds(it)) is None or ms < end]:
+            begun = [*begun, {first: {"$in": longer}}]
+        return any_of([{"$and": [it, ended]} for it in begun])
 
 
 class Looked(NamedTuple):
@@ -86,24 +92,7 @@ class Looked(NamedTuple):
 NOT_LOOKED = Looked()
 
 
-def overlaps(
-    form: TimeForm, fields: Sequence[str], starts: tuple[int, int], ends: tuple[int, int]
-) -> Document:
-    """Returns a query for the buckets whose first time is in [starts[0], ends[0]), and whose last time is in
-    [starts[1], ends[1]), in milliseconds."""
-    return any_of([{"$and": both} for both in _pairs(form, fields, starts, ends)])
-
-
-def _pairs(
-    form: TimeForm, fields: Sequence[str], starts: tuple[int, int], ends: tuple[int, int]
-) -> list[list[Document]]:
-    first, last = fields
-    begun = form.ranges(first, starts[0], ends[0] - 1)
-    ended = form.ranges(last, starts[1], min(ends[1] - 1, LAST_MS), is_end=True)
-    return [list(both) for both in itertools.product(begun, ended)]
-
-
-def longer_query(form: TimeForm, fields: Fields, most: int) -> Document:
+def _longer_query(form: TimeForm, fields: Fields, most: int) -> Document:
     """Returns a query for the buckets that are longer than so many milliseconds, or of which the server can't
     tell it: with times of two types, or of one that it does not subtract."""
     first, last = (f"${it}" for it in fields)

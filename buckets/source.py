@@ -126,13 +126,14 @@ class Source:
 
     def look_at_lengths(self, start_ms: int, end_ms: int) -> None:
         """Looks once at the buckets that may hold a reading in [start, end), and at how long they are: where
-        many ranges of it are read, each is found faster then. As with texts, the next run learns of what
-        becomes much longer meanwhile."""
+        many ranges of it are read, each is found faster then. A bucket whose first time moves back meanwhile
+        may not be found. So call it once the change stream has been read: the next run learns of that."""
         fields, collation = self.model.own_times, self.comparison.of()
 
         def find(query: Document, most: int) -> Iterator[Docs]:
-            some = First(most, collation=collation)
-            return find_raw(self.collection, query, self._session, _only(*fields), some)
+            return find_raw(
+                self.collection, query, self._session, _only(*fields), First(most, None, collation)
+            )
 
         if self.model.tells_span and self.is_sorted and not self.has_texts:
             self._lengths = Lengths.among(start_ms, end_ms, (fields[0], fields[1]), self._form, find)
@@ -366,7 +367,8 @@ class Source:
 
     def _is_running(self, at: int, but: Sequence[Any]) -> bool:
         """Returns whether a bucket of unknown length covers the instant, and none of these."""
-        running = self.model.running_query(self._form, at) if at > FIRST_MS else None
+        known = self._lengths and self._lengths.range_query(self._form, at, at + 1)
+        running = known or (self.model.running_query(self._form, at) if at > FIRST_MS else None)
         if running is None:
             return False
         others: Document = {"_id": {"$nin": list(but)}} if but else {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -321,7 +320,6 @@ class OnlineReader(ArchivedReader):
         super().__init__(database, policy, session)
         self._keys = keys
         self._copies = CopyReceipts(database, policy, keys.for_reading, session)
-        self._starts = set[int]()  # of the first two ranges that are read
 
     def at(self, session: ClientSession) -> OnlineReader:
         """Returns the same archive at another instant."""
@@ -337,10 +335,6 @@ class OnlineReader(ArchivedReader):
         """Yields the archived buckets that may hold what is asked for, live or not. Raises DamagedError where
         one is not as it was archived."""
         query = selector_query(self.policy, *row_filter.series)
-        if self._session is None and len(self._starts) < 2:
-            self._starts.add(row_filter.start)
-            if len(self._starts) == 2:  # there may be many more
-                self._archived.look_at_lengths(min(self._starts), LAST_MS + 1)
         return self._copies.sound(self._archived.batches(row_filter.start, row_filter.end, query))
 
     def gone(self, batch: Batch, row_filter: RowFilter) -> Iterator[Batch]:
@@ -363,7 +357,7 @@ class OnlineReader(ArchivedReader):
         for receipt in self._receipts.in_state("copied", "online"):
             yield from self._archived.spans(receipt["ids"])
 
-    @cached_property
+    @property
     def _archived(self) -> Source:
         return archived_source(self._database, self.policy, self._session)
 

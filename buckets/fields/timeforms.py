@@ -313,7 +313,7 @@ class NumberForm(TimeForm):
         return found
 
     def lengths(self, ms: int) -> list[tuple[Bounds, float]]:
-        """Returns those of dates, and of numbers."""
+        """Returns the bounds and the length of dates, and of numbers."""
         return [*super().lengths(ms), (self._other_bounds(FIRST_MS, LAST_MS)[0], as_number(ms, self.unit))]
 
     def _other_bounds(self, first_ms: int, last_ms: int) -> list[Bounds]:

@@ -22,7 +22,6 @@ from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.fields.values import NUMBERS
 from bucketwise.buckets.layouts.layout import Flags, Layout, Path
 from bucketwise.buckets.layouts.union import Containers
-from bucketwise.buckets.lengths import overlaps
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
 from bucketwise.buckets.models.sampled import ParallelArrays, SampleDocuments, SamplePairs
 from bucketwise.buckets.models.shape import COUNT_TYPES, Shape, TargetNames, need, split
@@ -219,15 +218,15 @@ class SamplesModel(BucketModel[SamplesPolicy]):
         """Returns a query for every bucket that may hold a reading in [start, end)."""
         if not self.own_times:
             return self.sample_query(start_ms, end_ms - 1)
-        if self.tells_span:
-            return overlaps(form, self.own_times, (FIRST_MS, start_ms), (end_ms, LAST_MS + 1))
         within = form.ranges(self.first_field, start_ms, end_ms - 1)  # one without any sample is there
         if self.tells_first:
             starts = form.ranges(self.first_field, FIRST_MS, end_ms - 1)
-            ends = [self.sample_query(start_ms, end_ms - 1), *within]
         else:
             starts = [self.sample_query(FIRST_MS, end_ms - 1), *within]
+        if self.tells_last:
             ends = form.ranges(self.last_field, start_ms, LAST_MS, is_end=True)
+        else:
+            ends = [self.sample_query(start_ms, end_ms - 1), *within]
         return any_of([{"$and": list(both)} for both in itertools.product(starts, ends)])
 
     def running_query(self, form: TimeForm, at_ms: int) -> Document | None:

@@ -258,7 +258,9 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         planner.plausible,
         planner.options.leaves_unreadable,
     )
-    slices = _looking_at_lengths(finder.slices(plan.spans, plan.existing), planner.source, end)
+    slices = finder.slices(plan.spans, plan.existing)
+    if plan.late is not None and plan.late.mode == "stream":  # the next run learns of what changes meanwhile
+        slices = _looking_at_lengths(slices, planner.source, end)
     for number, (piece, found) in enumerate(reading.read(slices)):
         if number == 0:
             watermark.begin()
@@ -285,8 +287,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
 
 
 def _looking_at_lengths(slices: Iterator[Slice], source: Source, end: int) -> Iterator[Slice]:
-    """Yields the slices. Where there are several, looks first at how long their buckets are: that takes no
-    longer than to read one of them without."""
+    """Yields the slices. Where there are several, looks first at how long their buckets are."""
     first = list(islice(slices, 2))
     if len(first) > 1:
         source.look_at_lengths(first[0].span[0] - LARGEST_MS, end + LARGEST_MS)

@@ -79,11 +79,26 @@ def test_the_same_are_found(database: Mongo, data: st.DataObject, unit: str) -> 
     )
     known = Source(database, policy)
     low, high = sorted(data.draw(st.tuples(st.integers(-450, 400), st.integers(-400, 450))))
-    known.look_at_lengths(low * HOUR, (high + 1) * HOUR)
+    plain, ranges = Source(database, policy), list[tuple[int, int]]()
     for _ in range(4):
-        start = data.draw(st.integers(low * HOUR, high * HOUR))
-        end = start + data.draw(st.integers(1, (high + 1) * HOUR - start))
-        assert ids(known, start, end) == ids(Source(database, policy), start, end)
+        start = data.draw(st.integers((low - 9) * HOUR, (high + 9) * HOUR))
+        ranges.append((start, start + data.draw(st.integers(1, (high + 20) * HOUR - start))))
+    known.look_at_lengths(low * HOUR, (high + 1) * HOUR)
+    before = [{*ids(plain, *it)} for it in ranges]
+    more = data.draw(st.lists(st.tuples(st.integers(0, len(spans) - 1), times(unit)), max_size=4))
+    for i, last in more:  # some are filled meanwhile
+        collection.update_one({"_id": i}, {"$set": {"last": last}})
+    for (start, end), held in zip(ranges, before, strict=True):
+        now, found = {*ids(plain, start, end)}, {*ids(known, start, end)}
+        arrays = _of_arrays(collection)
+        assert (now & held if more else now) - arrays <= found
+        assert found - arrays <= {*ids(plain, start - 1000, end)}
+
+
+def _of_arrays(collection: Any) -> set[int]:
+    """Buckets of which a time is an array: the server looks inside, and they break their model."""
+    arrays = {"$or": [{it: {"$type": "array"}} for it in ("at.first", "last")]}
+    return {it["_id"] for it in collection.find(arrays, {"_id": 1})}
 
 
 def test_too_many_are_long(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +111,31 @@ def test_too_many_are_long(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> 
     collection.delete_one({"at.first": 0})
     source.look_at_lengths(0, 99 * DAY)
     assert source.looked.lengths is not None and len(source.looked.lengths.longer) == 5
+    collection.update_one({}, {"$set": {"at": [{"first": 0}]}})  # no query by its value finds it
+    source.look_at_lengths(0, 99 * DAY)
+    assert source.looked.lengths is None
+
+
+@pytest.mark.parametrize("at", [(-1, 1), (0, 10), (5, 6), (19, 21), (25, 26)])
+def test_what_was_not_looked_at_is_found_as_ever(database: Mongo, at: tuple[int, int]) -> None:
+    collection = database["c"]
+    spans = [(start * DAY, (start + 7) * DAY) for start in (-1, 3, 18, 20)]
+    collection.insert_many({"_id": i, "at": {"first": it[0]}, "last": it[1]} for i, it in enumerate(spans))
+    source = Source(database, policy_of("ms"))
+    source.look_at_lengths(10 * DAY, 20 * DAY)
+    assert source.looked.lengths is not None
+    start, end = (it * DAY for it in at)
+    found = [i for i, (first, last) in enumerate(spans) if first < end and last >= start]
+    assert ids(source, start, end) == found
+
+
+def test_a_whole_second_counts_to_its_end(database: Mongo) -> None:
+    """Of the last time, which is a number of seconds."""
+    database["c"].insert_one({"_id": 1, "at": {"first": 0}, "last": 6 * 3600 - 1})
+    source = Source(database, policy_of())
+    source.look_at_lengths(-DAY, DAY)
+    assert source.looked.lengths is not None and source.looked.lengths.longer == []
+    assert ids(source, 6 * HOUR - 1, 7 * HOUR) == [1]
 
 
 @pytest.mark.parametrize("of_dates", [True, False])
@@ -116,10 +156,10 @@ def test_a_day_in_the_middle_looks_at_no_others(database: Mongo, of_dates: bool)
     source = Source(database, policy_of())
     source.look_at_lengths(0, 60 * DAY)
     found = source.looked.lengths
-    assert found is not None and found.longer == [(time(HOUR), time(60 * DAY))]
+    assert found is not None and found.longer == [time(HOUR)]
     for day in (3, 30, 57):
         start, end = day * DAY, (day + 1) * DAY
-        assert len(ids(source, start, end)) == 240 + 2  # one ends as it begins
+        assert len(ids(source, start, end)) == 240 + 10 + 1  # of the hour before all, a second at most
         query = found.range_query(source.model.own_form, start, end)
         told = database.command("explain", {"find": "c", "filter": query}, verbosity="executionStats")
         assert told["executionStats"]["totalDocsExamined"] <= 240 * 1.5 + 10

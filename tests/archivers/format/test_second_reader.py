@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.stores import open_store
+from bucketwise.config.models import make_policy
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, deletable, raw_documents, slots
 from tests.archivers.harness import Cycle
@@ -64,6 +66,18 @@ def test_it_gives_back_what_was_archived_to_the_bit(
     assert written(tmp_path / "all", case.policy.collection) == sorted(case.documents)
     if case.policy.overflow:
         assert written(tmp_path / "all", case.policy.overflow.collection) == sorted(case.overflow)
+
+
+def test_columns_are_named_as_the_policy_names_values(
+    database: Database[Document], file_store: Store, tmp_path: Path
+) -> None:
+    base = slots()
+    said = base.policy.model_dump(exclude_none=True, by_alias=True)
+    policy = make_policy(**{**said, "values": {base.policy.value_fields[0]: {"as": "price.at.noon"}}})
+    cycle = Cycle(database, replace(base, policy=policy), file_store).load()
+    all_archived(cycle)
+    assert ran("write", cycle.root, policy.identity, "--into", tmp_path / "all") == 0
+    assert written(tmp_path / "all", policy.collection) == sorted(base.documents)
 
 
 @pytest.mark.proof

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,8 +29,7 @@ def policy_of(**more: Any) -> Policy:
         samples_field="samples",
         value_fields=("v",),
         series_fields=("s",),
-        rollup={"hourly": "h", "daily": "d"},
-        **more,
+        **{"rollup": {"hourly": "h", "daily": "d"}, **more},
     )
 
 
@@ -39,19 +39,20 @@ def bucket(first: datetime, last: datetime) -> Document:
     return {"s": "a", "first": first, "last": last, "samples": samples}
 
 
-def load(bench: Bench, days: int) -> None:
-    """A bucket an hour, and one as long as all of them."""
+def load(bench: Bench, days: int, *, has_long: bool = True) -> None:
+    """Half an hour of each hour, and one bucket as long as all of them."""
     found = bench.database["c"]
     for field in ("first", "last"):
         found.create_index(field)
-    end = FIRST + days * DAY
-    found.insert_many([bucket(FIRST + i * HOUR, FIRST + i * HOUR + HOUR / 2) for i in range(24 * days)])
-    found.insert_one(bucket(FIRST + HOUR, end - HOUR))
+    starts = [FIRST + i * HOUR + HOUR / 12 for i in range(24 * days)]
+    found.insert_many([bucket(at, at + HOUR / 2) for at in starts])
+    if has_long:
+        found.insert_one(bucket(FIRST + HOUR, FIRST + days * DAY - HOUR))
 
 
-def examined(bench: Bench, days: int) -> int:
+def examined(bench: Bench, days: int, *, has_long: bool) -> int:
     """How many buckets MongoDB looks at in a first roll-up of so many days."""
-    load(bench, days)
+    load(bench, days, has_long=has_long)
     database = bench.database
     database.create_collection("system.profile", capped=True, size=50_000_000)
     database.command({"profile": 2, "slowms": 0})
@@ -64,38 +65,66 @@ def examined(bench: Bench, days: int) -> int:
     return found
 
 
-def test_a_first_roll_up_looks_at_each_bucket_a_few_times(bench: Bench) -> None:
-    assert examined(bench, 60) <= 2.2 * examined(bench, 30)
+@pytest.mark.parametrize("has_long", [True, False])
+def test_a_first_roll_up_looks_at_each_bucket_a_few_times(bench: Bench, has_long: bool) -> None:
+    of_few = examined(bench, 30, has_long=has_long)
+    assert of_few <= 3 * 24 * 30
+    assert examined(bench, 60, has_long=has_long) <= 2.2 * of_few
 
 
-@pytest.mark.parametrize("long_before", [True, False])
-def test_one_that_becomes_long_meanwhile_is_rolled_up_by_the_next_run(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, long_before: bool
+def hours(bench: Bench, series: str) -> set[datetime]:
+    return {it["start"] for it in bench.database["h"].find({"_id.series.s": series})}
+
+
+def after_the_look(patch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    look = Source.look_at_lengths
+
+    def then(source: Source, *given: Any) -> None:
+        look(source, *given)
+        change()
+
+    patch.setattr(Source, "look_at_lengths", then)
+
+
+#: Some that the look takes for usual ones, and some that it knows to be longer.
+@pytest.mark.parametrize("length", [HOUR, 6 * HOUR - HOUR / 60, 14 * HOUR, 3 * DAY], ids=str)
+@pytest.mark.parametrize("late_data", ["stream", "scan"])
+def test_what_is_filled_meanwhile_is_found_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, length: timedelta, late_data: str
+) -> None:
+    """All that lay there before the run is in its summaries."""
+    load(bench, 12)
+    policy = policy_of(rollup={"hourly": "h", "daily": "d", "late_data": late_data})
+    first = FIRST + DAY - HOUR
+    bench.database["c"].insert_one({**bucket(first, first + length), "s": "b"})
+    wanted = {(first + part * length / 2).replace(minute=0, second=0) for part in range(3)}
+
+    def fill() -> None:
+        more = first + length + 5 * DAY
+        filled: Document = {"$push": {"samples": {"t": more, "v": 2.0}}, "$set": {"last": more}}
+        bench.database["c"].update_one({"s": "b"}, filled)
+
+    with monkeypatch.context() as patch:
+        after_the_look(patch, fill)
+        bench.roll_up(policy, FIRST + 14 * DAY)
+    assert hours(bench, "b") >= wanted
+
+
+def test_one_that_begins_earlier_meanwhile_is_rolled_up_by_the_next_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(bench, 12)
     database, policy, now = bench.database, policy_of(), FIRST + 14 * DAY
-    look = Source.look_at_lengths
+    database["c"].insert_one({**bucket(FIRST + 10 * DAY, FIRST + 10 * DAY + HOUR), "s": "b"})
+    earlier = FIRST + 2 * HOUR
 
-    def grow(source: Source, *given: Any) -> None:
-        look(source, *given)
-        database["c"].delete_one({"s": "b"})
-        late = {**bucket(FIRST + 2 * HOUR, FIRST + 11 * DAY), "s": "b"}
-        if not long_before:
-            late["first"] = FIRST + 10 * DAY
-            database["c"].insert_one(late)
-            late["first"] = FIRST + 2 * HOUR
-            database["c"].replace_one({"s": "b"}, late)
-        else:
-            database["c"].insert_one(late)
+    def begin_earlier() -> None:
+        sample = {"$each": [{"t": earlier, "v": 2.0}], "$position": 0}
+        database["c"].update_one({"s": "b"}, {"$push": {"samples": sample}, "$set": {"first": earlier}})
 
     with monkeypatch.context() as patch:
-        patch.setattr(Source, "look_at_lengths", grow)
+        after_the_look(patch, begin_earlier)
         bench.roll_up(policy, now)
-
-    def hours() -> set[datetime]:
-        return {it["start"] for it in database["h"].find({"_id.series.s": "b"})}
-
-    whole = {FIRST + 2 * HOUR, FIRST + 5 * DAY + 13 * HOUR, FIRST + 11 * DAY}
-    assert hours() < whole
     bench.roll_up(policy, now)
-    assert hours() == whole
+    at = FIRST + 10 * DAY
+    assert hours(bench, "b") == {earlier, at, at + HOUR}
