@@ -17,7 +17,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.stores import open_store
-from bucketwise.config.models import make_policy
+from bucketwise.config.policies import ValueField
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, deletable, raw_documents, slots
 from tests.archivers.harness import Cycle
@@ -72,8 +72,8 @@ def test_columns_are_named_as_the_policy_names_values(
     database: Database[Document], file_store: Store, tmp_path: Path
 ) -> None:
     base = slots()
-    said = base.policy.model_dump(exclude_none=True, by_alias=True)
-    policy = make_policy(**{**said, "values": {base.policy.value_fields[0]: {"as": "price.at.noon"}}})
+    field = ValueField.model_validate({"as": "price.at.noon"})
+    policy = base.policy.model_copy(update={"values": {base.policy.value_fields[0]: field}})
     cycle = Cycle(database, replace(base, policy=policy), file_store).load()
     all_archived(cycle)
     assert ran("write", cycle.root, policy.identity, "--into", tmp_path / "all") == 0
