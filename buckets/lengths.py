@@ -45,10 +45,10 @@ class Lengths(NamedTuple):
         end: int,
         fields: Fields,
         form: TimeForm,
-        find: Callable[[Document, int], Iterator[Docs]],
+        find: Callable[[Document], Iterator[Docs]],
     ) -> Lengths | None:
         """Returns the lengths of the buckets of a range; None where too many are long, or one has no first
-        time that a query finds again. `find`: gives those that meet a query, at most so many."""
+        time that a query finds again. `find`: gives those that meet a query, at most MOST_LONGER + 1."""
         first, last = fields
         begun = form.ranges(first, FIRST_MS, end - 1)
         ended = form.ranges(last, start, LAST_MS, is_end=True)
@@ -56,7 +56,7 @@ class Lengths(NamedTuple):
             longer = list[Any]()
             for both in itertools.product(begun, ended):  # each by one index: all at once take far longer
                 query = {"$and": [*both, _longer_query(form, fields, usual)]}
-                found = itertools.chain.from_iterable(find(query, MOST_LONGER + 1))
+                found = itertools.chain.from_iterable(find(query))
                 longer += [as_queried(first_at(it, tuple(first.split(".")))) for it in found]
             if None in longer:
                 return None

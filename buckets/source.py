@@ -21,7 +21,7 @@ from bucketwise.buckets.collations import Comparison, find_by_ids, find_ids
 from bucketwise.buckets.fields.isoforms import UNSORTED_MS
 from bucketwise.buckets.fields.timeforms import UnsortedRange, any_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_ms
-from bucketwise.buckets.lengths import Lengths, Looked
+from bucketwise.buckets.lengths import MOST_LONGER, Lengths, Looked
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.overflow import attach, flagged_buckets, orphan_ids
 from bucketwise.buckets.models.shape import split
@@ -128,12 +128,10 @@ class Source:
         """Looks once at the buckets that may hold a reading in [start, end), and at how long they are: where
         many ranges of it are read, each is found faster then. A bucket whose first time moves back meanwhile
         may not be found. So call it once the change stream has been read: the next run learns of that."""
-        fields, collation = self.model.own_times, self.comparison.of()
+        fields, some = self.model.own_times, First(MOST_LONGER + 1, None, self.comparison.of())
 
-        def find(query: Document, most: int) -> Iterator[Docs]:
-            return find_raw(
-                self.collection, query, self._session, _only(*fields), First(most, None, collation)
-            )
+        def find(query: Document) -> Iterator[Docs]:
+            return find_raw(self.collection, query, self._session, _only(*fields), some)
 
         if self.model.tells_span and self.is_sorted and not self.has_texts:
             self._lengths = Lengths.among(start_ms, end_ms, (fields[0], fields[1]), self._form, find)

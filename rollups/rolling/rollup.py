@@ -258,9 +258,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         planner.plausible,
         planner.options.leaves_unreadable,
     )
-    slices = finder.slices(plan.spans, plan.existing)
-    if plan.late is not None and plan.late.mode == "stream":  # the next run learns of what changes meanwhile
-        slices = _looking_at_lengths(slices, planner.source, end)
+    slices = _looking_at_lengths(finder.slices(plan.spans, plan.existing), planner.source, plan, end)
     for number, (piece, found) in enumerate(reading.read(slices)):
         if number == 0:
             watermark.begin()
@@ -286,10 +284,13 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     return report
 
 
-def _looking_at_lengths(slices: Iterator[Slice], source: Source, end: int) -> Iterator[Slice]:
-    """Yields the slices. Where there are several, looks first at how long their buckets are."""
+def _looking_at_lengths(
+    slices: Iterator[Slice], source: Source, plan: RollupPlan, end: int
+) -> Iterator[Slice]:
+    """Yields the slices. Where there are several, and the next run learns of what changes meanwhile, looks
+    first at how long their buckets are."""
     first = list(islice(slices, 2))
-    if len(first) > 1:
+    if len(first) > 1 and plan.late is not None and plan.late.mode == "stream":
         source.look_at_lengths(first[0].span[0] - LARGEST_MS, end + LARGEST_MS)
     return chain(first, slices)
 
