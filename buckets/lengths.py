@@ -25,8 +25,6 @@ _HOUR_MS = 3_600_000
 _USUAL = (6 * _HOUR_MS, 8 * 24 * _HOUR_MS)
 #: So many may be longer.
 MOST_LONGER = 500
-#: A number of seconds stands for the whole second.
-_SECOND_MS = 1000
 
 
 class Lengths(NamedTuple):
@@ -65,8 +63,8 @@ class Lengths(NamedTuple):
         return None
 
     def range_query(self, form: TimeForm, start: int, end: int) -> Document | None:
-        """Returns a query for the buckets that may hold a reading in [start, end), and for some that end up
-        to a second before; None where that is not in the range.
+        """Returns a query for the buckets that may hold a reading in [start, end); None where that is not in
+        the range.
 
         A bucket may be filled meanwhile, and so become longer. One is missing only whose first time has moved
         back since."""
@@ -74,8 +72,9 @@ class Lengths(NamedTuple):
             return None
         first, last = self.fields
         # Not by an index: it would lead from the start on to where the collection ends.
-        inside = form.is_roughly(f"${last}", max(start - _SECOND_MS, FIRST_MS), LAST_MS)
-        ended = {"$expr": {"$ne": [inside, False]}}
+        ranges = [it[last] for it in form.ranges(last, start, LAST_MS, is_end=True)]
+        inside = [{"$and": [{op: [f"${last}", edge]} for op, edge in it.items()]} for it in ranges]
+        ended = {"$expr": {"$ne": [{"$or": inside}, False]}}
         begun = form.ranges(first, max(start - self.usual, FIRST_MS), end - 1)
         if longer := [it for it in self.longer if (ms := form.milliseconds(it)) is None or ms < end]:
             begun = [*begun, {first: {"$in": longer}}]
