@@ -290,7 +290,9 @@ def _looking_at_lengths(
     """Yields the slices. Where there are several, and the next run learns of what changes meanwhile, looks
     first at how long their buckets are."""
     first = list(islice(slices, 2))
-    if len(first) > 1 and plan.late is not None and plan.late.mode == "stream":
+    is_told = plan.late is not None and plan.late.mode == "stream"
+    # Each is found by its first time then: without an index on that, the whole collection would be read.
+    if len(first) > 1 and is_told and source.comparison.has_index(source.model.first_field):
         source.look_at_lengths(first[0].span[0] - LARGEST_MS, end + LARGEST_MS)
     return chain(first, slices)
 
