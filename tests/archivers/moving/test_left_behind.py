@@ -14,6 +14,7 @@ from bucketwise.buckets.fields.times import LAST_MS, as_ms
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
 from tests.archivers.harness import Cycle
+from tests.archivers.moving.test_twice import bucket
 
 Document = dict[str, Any]
 Span = tuple[int, int]
@@ -21,14 +22,6 @@ MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 #: Two days beside each other, and one much later.
 DAYS = [DAY0, DAY0 + DAY, DAY0 + 40 * DAY]
 STARTS = [day + hour * 60 * MINUTE for day in DAYS for hour in range(24)]
-
-
-def bucket(number: int, *moments: datetime) -> Document:
-    return {
-        "_id": number, "deviceid": 1, "sensorid": 3, "nsamples": len(moments), "sum": 1.0 * len(moments),
-        "first": moments[0], "last": moments[-1],
-        "samples": [{"val": 1.0, "time": at} for at in moments],
-    }  # fmt: skip
 
 
 def copied(database: Database[Document], store: Store, **archive: Any) -> Cycle:
@@ -78,9 +71,8 @@ def test_of_buckets_that_are_shorter_than_their_copies(
 
 def test_of_buckets_that_somebody_has_deleted(database: Database[Document], file_store: Store) -> None:
     cycle, forced, left = copied(database, file_store, delete=False), list[Span](), list[Span]()
-    cycle.database["iot"].delete_many(
-        {"_id": {"$nin": [0, 48]}}
-    )  # a commit of which all have gone is another case
+    stay = [0, 48]  # a commit of which all have gone is another case
+    cycle.database["iot"].delete_many({"_id": {"$nin": stay}})
     cycle.run(LATER + DAY, through=LAST_MS, rolled_up=noting(forced, left))
     stretches = [(STARTS[at], end) for at, (_, end) in zip((1, 49), STRETCHES, strict=True)]
     assert (sorted(forced), left) == (together(*stretches), [])

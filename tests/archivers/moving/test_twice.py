@@ -32,7 +32,7 @@ Document = dict[str, Any]
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def bucket(name: str, *moments: datetime) -> Document:
+def bucket(name: str | int, *moments: datetime) -> Document:
     return {
         "_id": name, "deviceid": 1, "sensorid": 3, "nsamples": len(moments), "sum": 1.0 * len(moments),
         "first": moments[0], "last": moments[-1],
