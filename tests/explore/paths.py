@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.explore.actors import Actor
-from tests.explore.copied import IN_COPY
+from tests.explore.copied import IN_COPY, Change
 from tests.explore.explorer import Event, Scope, State
 from tests.explore.kept import FOLDER, learned, sources
 from tests.explore.world import HOUR, Effect, World
@@ -97,7 +97,7 @@ READS = {
     ("delete_originals", "file"): "check file",
     ("delete_originals", "manifest"): "look at manifest",
     ("move_file", "file"): "look at file",
-    **{(name, kind): f"read {it}" for name in _OF_COPIES for kind, it in _KINDS.items()},
+    **{(name, kind): f"read {it}" for name in _OF_COPIES for kind, it in (*_KINDS.items(), ("hold", "hold"))},
 }
 
 
@@ -110,6 +110,12 @@ def word(effect: Effect, place: Place) -> str | None:
     else:
         found = next((it for start, it in EFFECTS.items() if name.startswith(start)), None)
     return f"copy {found}" if found and effect.name.startswith(IN_COPY) else found
+
+
+def _place(actor: Actor) -> Place:
+    """Returns where an actor stands. What is done to the marker has no words, and so places of its own."""
+    is_wordless = actor.next is not None and "the marker of" in actor.next.name
+    return (*actor.stage.place, ("marker", 0)) if is_wordless else actor.stage.place
 
 
 class Paths:
@@ -133,8 +139,7 @@ class Paths:
                     events = list(state.events())
                     weights = [_WEIGHTS.get(it[0], 0.5) for it in events]
                     state.happen(chooser.choices(events, weights)[0])
-                for _ in state.finish():
-                    pass
+            self.follow(state)
 
     def explore_crashes(
         self,
@@ -151,16 +156,23 @@ class Paths:
             with self._learning():
                 for event in (*before, ("start", "A", verb, 0), *[("step", "A", 1)] * steps):
                     state.happen(event)
-                if not state.actors:
-                    return
-                for event in (*meanwhile, ("step", "A", 1000)) if meanwhile else ():
-                    state.happen(event)
-                for _ in state.finish():
-                    pass
+            if not state.actors:
+                return
+            self.follow(state, (*meanwhile, ("step", "A", 1000)) if meanwhile else ())
 
-    def follow(self, events: Iterable[Event], grace: int = HOUR, kind: str = "ending") -> None:
+    def explore_caught_up(self, verb: str) -> None:
+        """Learns from a program after a run that was killed while each of two threads put a file of another
+        commit into the store and its copy."""
+        state = State(0, Scope(kind="copied"))
+        for event in _MARKING:
+            state.happen(event)
+        for at, name in enumerate(("f1-0", "f1-1")):
+            state.world.put(("file", name), ())
+            state.world.write({("change", (0, 1, at)): Change((("file", name),), deleted=False)})
+        self.follow(state, (("start", "A", verb, 0), ("step", "A", 1000)))
+
+    def follow(self, state: State, events: Iterable[Event] = ()) -> None:
         """Learns from these, and from what follows until all is done."""
-        state = State(grace, Scope(kind=kind))
         with self._learning():
             for event in events:
                 state.happen(event)
@@ -176,12 +188,12 @@ class Paths:
             if self._beside_a_copy and not world.has_copy:
                 return step(actor, world, *given)
             assert actor.next is not None
-            here = actor.stage.place
+            here = _place(actor)
             said, is_first = word(actor.next, here), actor.stage.is_first
             reply = step(actor, world, *given)
             if reply is None and said is not None and _is_read({said}):
                 said = None  # nobody sees a read of what is not there
-            there = actor.stage.place
+            there = _place(actor)
             if len(here) == 1 and len(there) > 1:
                 self.starts[there[1][0]].add(there)
             elif len(here) > 1 and is_first:
@@ -365,6 +377,8 @@ def _explored_beside_a_copy() -> Paths:
     for kind, verbs in (("copied", ("archive", "run", "repair", "copy")), ("moving", ("run",))):
         for verb in verbs:
             paths.explore_crashes(_MARKING, verb, 0, kind)
+    for verb in ("archive", "run", "repair", "copy"):
+        paths.explore_caught_up(verb)
     paths.explore_crashes(LEFT, "archive", 0, "copied")
     for verb in ("archive", "run"):
         paths.explore_crashes(_FULL[:2], verb, 0, "copied")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explore.explorer import Scope
+from tests.explore.explorer import Scope, State
 from tests.explore.paths import LEFT, Paths, explored_beside_a_copy
 from tests.faults.crashes.traces import words
 
@@ -35,7 +35,10 @@ def paths(request: pytest.FixtureRequest) -> Paths:
         return explored_beside_a_copy()
     found = Paths(beside_a_copy=True)
     found.explore(Scope(("archive",), (0,), kind="copied"), range(12))
-    found.follow((*LEFT, ("start", "A", "archive", 0), ("step", "A", 1000)), 0, "copied")  # clears that
+    state = State(0, Scope(kind="copied"))
+    found.follow(state, (*LEFT, ("start", "A", "archive", 0), ("step", "A", 1000)))  # clears that
+    for verb in ("archive", "run"):
+        found.explore_caught_up(verb)
     return found
 
 
@@ -43,6 +46,18 @@ def paths(request: pytest.FixtureRequest) -> Paths:
 def test_a_run_is_followed_as_far_as_it_came(paths: Paths, cleared: list[str]) -> None:
     whole = list(words(iter([*cleared, *COPIED, *COMMITTED, *DELETED])))
     assert [paths.fault("archive", whole[:end]) for end in range(len(whole) + 1)] == [None] * (len(whole) + 1)
+
+
+@pytest.mark.parametrize("program", ["archive", "run_and_look"])
+@pytest.mark.parametrize("kinds", [("data", "data"), ("buckets", "data"), ("data", "buckets", "data")])
+def test_files_of_several_commits_may_have_to_be_caught_up(
+    paths: Paths, program: str, kinds: tuple[str, ...]
+) -> None:
+    mended = [f"{step} {kind}" for kind in kinds for step in ("file read", "copy put", "copy read")]
+    trace = [*mended, "mongo delete bucketwise_receipts changes"]
+    assert paths.fault(program, list(words(iter(trace)))) is None
+    not_read_back = [it for it in trace if not it.startswith("copy read")]
+    assert paths.fault(program, list(words(iter(not_read_back)))) is not None
 
 
 @pytest.mark.parametrize("at", range(5))
