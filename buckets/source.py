@@ -126,14 +126,14 @@ class Source:
 
     def look_at_lengths(self, start_ms: int, end_ms: int) -> None:
         """Looks once at the buckets that may hold a reading in [start, end), and at how long they are: where
-        many ranges of it are read, each is found faster then. A bucket whose first time moves back meanwhile
-        may not be found. So call it once the change stream has been read: the next run learns of that."""
+        many ranges of it are read, each is found faster then, by an index. A bucket whose first time moves
+        back meanwhile may be missed. So call it once the change stream has been read."""
         fields, some = self.model.own_times, First(MOST_LONGER + 1, None, self.comparison.of())
 
         def find(query: Document) -> Iterator[Docs]:
             return find_raw(self.collection, query, self._session, _only(*fields), some)
 
-        if self.model.tells_span and self.is_sorted and not self.has_texts:
+        if self.model.tells_span and not self.has_texts and self.comparison.has_index(self._first):
             self._lengths = Lengths.among(start_ms, end_ms, (fields[0], fields[1]), self._form, find)
 
     def timed(self, at_or_after_ms: int = FIRST_MS) -> list[Document]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
@@ -54,6 +54,8 @@ from bucketwise.rollups.summaries.targets import Counts, target
 Document = dict[str, Any]
 #: Summaries, the last ones, that tell which series there are.
 _LAST_SUMMARIES = 10_000
+#: Between slices of one stretch of time lies less than this, in milliseconds: a week without readings.
+_NEAR_MS = 8 * 24 * 3_600_000
 
 
 @dataclass(frozen=True)
@@ -287,12 +289,11 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
 def _looking_at_lengths(
     slices: Iterator[Slice], source: Source, plan: RollupPlan, end: int
 ) -> Iterator[Slice]:
-    """Yields the slices. Where there are several, and the next run learns of what changes meanwhile, looks
-    first at how long their buckets are."""
-    first = list(islice(slices, 2))
-    is_told = plan.late is not None and plan.late.mode == "stream"
-    # Each is found by its first time then: without an index on that, the whole collection would be read.
-    if len(first) > 1 and is_told and source.comparison.has_index(source.model.first_field):
+    """Yields the slices. Where there are several, near each other, and the next run learns of what changes
+    meanwhile, looks first at how long the buckets are from there on."""
+    first = list(islice(slices, 3))
+    are_near = all(it.span[0] - before.span[1] < _NEAR_MS for before, it in pairwise(first))
+    if len(first) == 3 and are_near and plan.late is not None and plan.late.mode == "stream":
         source.look_at_lengths(first[0].span[0] - LARGEST_MS, end + LARGEST_MS)
     return chain(first, slices)
 

@@ -101,9 +101,18 @@ def _of_arrays(collection: Any) -> set[int]:
     return {it["_id"] for it in collection.find(arrays, {"_id": 1})}
 
 
+@pytest.mark.parametrize("indexed", ["at.first", "last"])
+def test_an_index_on_the_first_time_is_needed(database: Mongo, indexed: str) -> None:
+    database["c"].create_index(indexed)
+    source = Source(database, policy_of())
+    source.look_at_lengths(0, DAY)
+    assert (source.looked.lengths is not None) == (indexed == "at.first")
+
+
 def test_too_many_are_long(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lengths, "MOST_LONGER", 5)
     collection = database["c"]
+    collection.create_index("at.first")
     collection.insert_many({"at": {"first": i * DAY}, "last": (i + 9) * DAY} for i in range(6))
     source = Source(database, policy_of("ms"))
     source.look_at_lengths(0, 99 * DAY)
@@ -119,6 +128,7 @@ def test_too_many_are_long(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("at", [(-1, 1), (0, 10), (5, 6), (19, 21), (25, 26)])
 def test_what_was_not_looked_at_is_found_as_ever(database: Mongo, at: tuple[int, int]) -> None:
     collection = database["c"]
+    collection.create_index("at.first")
     spans = [(start * DAY, (start + 7) * DAY) for start in (-1, 3, 18, 20)]
     collection.insert_many({"_id": i, "at": {"first": it[0]}, "last": it[1]} for i, it in enumerate(spans))
     source = Source(database, policy_of("ms"))
@@ -129,13 +139,16 @@ def test_what_was_not_looked_at_is_found_as_ever(database: Mongo, at: tuple[int,
     assert ids(source, start, end) == found
 
 
-def test_a_whole_second_counts_to_its_end(database: Mongo) -> None:
-    """Of the last time, which is a number of seconds."""
-    database["c"].insert_one({"_id": 1, "at": {"first": 0}, "last": 6 * 3600 - 1})
+@pytest.mark.parametrize("ms", [0, 1, 500, 999])
+@pytest.mark.parametrize("last", [6 * 3600 - 1, 6 * 3600])
+def test_a_whole_second_counts_to_its_end(database: Mongo, last: int, ms: int) -> None:
+    """Of the last time, which is a number of seconds. A range may begin in its middle."""
+    database["c"].create_index("at.first")
+    database["c"].insert_one({"_id": 1, "at": {"first": 0}, "last": last})
     source = Source(database, policy_of())
     source.look_at_lengths(-DAY, DAY)
-    assert source.looked.lengths is not None and source.looked.lengths.longer == []
-    assert ids(source, 6 * HOUR - 1, 7 * HOUR) == [1]
+    assert source.looked.lengths is not None and source.looked.lengths.longer == [0] * (last == 6 * 3600)
+    assert ids(source, last * 1000 + ms, 7 * HOUR) == [1]
 
 
 @pytest.mark.parametrize("of_dates", [True, False])

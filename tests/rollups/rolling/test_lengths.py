@@ -72,6 +72,32 @@ def test_a_first_roll_up_looks_at_each_bucket_a_few_times(bench: Bench, has_long
     assert examined(bench, 60, has_long=has_long) <= 2.2 * of_few
 
 
+#: Days that are to be rolled up, from the first one on.
+WEEKS, AFTER_A_WEEK, AFTER_TWO = (0, 6, 12, 18), (0, 1, 9), (0, 1, 17)
+
+
+@pytest.mark.parametrize(
+    ("days", "late_data", "looks"),
+    [
+        ((0, 1, 2), "stream", True),
+        (WEEKS, "stream", True),
+        (AFTER_A_WEEK, "stream", True),
+        (AFTER_TWO, "stream", False),  # and all between would be looked at
+        ((0, 1), "stream", False),
+        ((0, 1, 2), "scan", False),  # nobody would learn of what changes meanwhile
+    ],
+)
+def test_lengths_are_looked_at_where_that_pays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, days: tuple[int, ...], late_data: str, looks: bool
+) -> None:
+    found, asked = bench.database["c"], list[int]()
+    found.create_index("first")
+    found.insert_many([bucket(FIRST + it * DAY + HOUR, FIRST + it * DAY + 2 * HOUR) for it in days])
+    after_the_look(monkeypatch, lambda: asked.append(1))
+    bench.roll_up(policy_of(rollup={"hourly": "h", "daily": "d", "late_data": late_data}), FIRST + 30 * DAY)
+    assert len(asked) == looks
+
+
 def hours(bench: Bench, series: str) -> set[datetime]:
     return {it["start"] for it in bench.database["h"].find({"_id.series.s": series})}
 
