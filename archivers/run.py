@@ -28,7 +28,7 @@ class RolledUp(Protocol):
     """Rolls up the windows that a range (milliseconds) touches, where they have changed.
 
     Returns whether they are up to date then. `force`: even where nothing says that they have changed.
-    `leaving`: spans of the range that archived copies are about to leave, rolled up as with `force`."""
+    `leaving`, with `force`: spans of the range that archived copies are about to leave."""
 
     def __call__(
         self, start_ms: int, end_ms: int, /, *, force: bool = False, leaving: Sequence[Span] = ()

@@ -230,19 +230,18 @@ class Upkeep:
     ) -> bool:
         """Rolls up the windows that the range touches, if they have changed. Returns whether every summary of
         the range is up to date. Those of other policies are written by their own runs; until then, the
-        buckets stay. `force`, `leaving`: even where nothing shows a change, and whether others wait or not;
-        see `RolledUp`."""
+        buckets stay. `force`: even where nothing shows a change, and whether others wait or not; see
+        `RolledUp`."""
         check = self._context.check
         others_wait = any(it.has_changed(start_ms, end_ms, check, if_unknown=False) for it in self._readers)
-        is_forced = force or bool(leaving)
-        if (others_wait and not is_forced) or self._dry_run:
+        if (others_wait and not force) or self._dry_run:
             return not others_wait
         watch = self._watch = self._watch or ChangeWatch(
             self._context.database, self._context.policy, RECEIPTS
         )
-        if is_forced or watch.has_changed(start_ms, end_ms, check):
+        if force or watch.has_changed(start_ms, end_ms, check):
             # All changes, where they are known: a bucket may have moved here from another time.
-            tells_all = watch.has_bookmark and not is_forced
+            tells_all = watch.has_bookmark and not force
             days = self._days(start_ms, end_ms)
             within = EVER if tells_all else days
             options = RollupOptions(

@@ -46,10 +46,12 @@ _STORES = (
 EVIDENCE = (
     Evidence("1–6", "a process is killed at each step of each job", _files(_PROOFS, "crash_points")),
     Evidence("1–5", "schedules of runs, writers and crashes", ("random schedules", "all schedules")),
+    Evidence("1–5", "all schedules of six turns with one further actor", ("further actors, 6 turns",)),
     Evidence("1–6", "for hours: writers, jobs and faults, as they come", ("long soak",)),
     Evidence("1, 5, 6", "MongoDB dies, refuses, hangs or loses replies", _files(_SERVERS, "mongod_faults")),
     Evidence("1, 5, 6", "the primary changes at each transaction", _files(_SERVERS, "failovers")),
     Evidence("1–4", "a set of three takes writes back", _files(_SERVERS, "rollbacks")),
+    Evidence("1–4", "a new primary does not know what a majority holds", _files(_SERVERS, "new_primary")),
     Evidence("1–4", "URIs that ask for less, secondaries that are behind", _files(_SERVERS, "uris", "lag")),
     Evidence("1, 2, 5, 6", "stores fail, refuse, or lose replies", _files(_SERVERS, *_STORES)),
     Evidence("1, 5, 6", "memory, descriptors, streams, signals", _files(_SERVERS, "machine_faults")),

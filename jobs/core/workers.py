@@ -12,13 +12,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from queue import LifoQueue
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
+
+from pymongo.database import Database
 
 from bucketwise.archivers.context import Connections, Executor, LocalExecutor, Task
 from bucketwise.archivers.records.changes import StoreJournal
@@ -194,12 +196,16 @@ class WorkerSettings:
     mongodb: MongoDB
     store: Store | None
     version: str
+    seen: connect.Seen = field(
+        default_factory=connect.Seen, compare=False
+    )  # by the run, until a task is sent
 
     @classmethod
-    def of(cls, settings: Settings) -> WorkerSettings:
-        """Returns what a worker needs of the settings, without signing keys."""
+    def of(cls, settings: Settings, database: Database[dict[str, Any]] | None = None) -> WorkerSettings:
+        """Returns what a worker needs of the settings, without signing keys. `database`: that of the run."""
         store = settings.store and settings.store.model_copy(update={"signing_key": ()})
-        return cls(settings.mongodb, store, _versions())
+        where = cls(settings.mongodb, store, _versions())
+        return where if database is None else replace(where, seen=connect.seen_by(database))
 
 
 @dataclass(frozen=True)
@@ -236,7 +242,9 @@ def do(where: WorkerSettings, task: Callable[..., T], *plain: Any, **named: Any)
                 f"a worker has {_versions()}, and this run {where.version}: install the same versions "
                 "everywhere. It is safe to run again"
             )
-        return Outcome(task(_connections(where), *plain, **named))
+        connections = _connections(where)
+        connect.seen_by(connections.database).advance(where.seen.time)
+        return Outcome(task(connections, *plain, **named))
     except Exception as error:  # noqa: BLE001  # reported by the run
         return Outcome.of_error(error, where)
 
@@ -411,12 +419,12 @@ class ProcessExecutor:
 def executor_for(settings: Settings, connections: Connections) -> Iterator[Executor]:
     """Yields an executor for one run of one policy, as its settings say. Raises BucketwiseError where the
     cluster can't be reached."""
-    work = settings.work
+    work, where = settings.work, partial(WorkerSettings.of, settings, connections.database)
     if work.executor is not None:
-        with cluster(work.executor, WorkerSettings.of(settings), work.memory) as found:
+        with cluster(work.executor, where(), work.memory) as found:
             yield found
     elif work.workers > 1:
-        with closing(ProcessExecutor(work.workers, work.memory, WorkerSettings.of(settings))) as processes:
+        with closing(ProcessExecutor(work.workers, work.memory, where())) as processes:
             yield processes
     else:
         yield LocalExecutor(connections, memory=work.memory)

@@ -6,11 +6,12 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from multiprocessing import get_context
+from typing import NamedTuple
 
 from tests.explore.actors import PROGRAMS
 from tests.explore.breadth import Search, exhaustive
@@ -49,7 +50,10 @@ def main() -> int:
     with put_back(given.put_back) if given.put_back else nullcontext():
         if given.exhaustive:
             search = partial(_search, given.verbs, given.writes, given.size)
-            return breadth_first(search, given.depth or 6, given.record)
+            found = breadth_first(search, given.depth or 6)
+            if found is not None and given.record:
+                keep("explore", found.outcome(given.verbs))
+            return 1 if found is None else 0
         return at_random(given.schedules, given.depth or 100, given.seed, given.record)
 
 
@@ -102,8 +106,23 @@ def _search(verbs: list[str], writes: int, size: int, grace: int) -> Search:
     return Search(scope, grace, size=size)
 
 
-def breadth_first(search_of: Callable[[int], Search], depth: int, record: bool) -> int:
-    """Explores all schedules of so many turns, or fewer where nothing more may happen."""
+class Explored(NamedTuple):
+    """How many states there were, and of how many turns."""
+
+    states: int
+    turns: int
+
+    def outcome(self, verbs: list[str]) -> Mapping[str, Mapping[str, int]]:
+        """Returns what is kept of this, by its subject."""
+        if not verbs:
+            return {"all schedules": {"states": self.states, "turns": self.turns, "failed": 0}}
+        subject = f"further actors, {self.turns} turns/{', '.join(verbs)}"
+        return {subject: {"actors": len(verbs), "states": self.states, "failed": 0}}
+
+
+def breadth_first(search_of: Callable[[int], Search], depth: int) -> Explored | None:
+    """Explores all schedules of so many turns, or fewer where nothing more may happen. Returns None where one
+    of them fails."""
     known, deepest = 0, 0
     for grace in (0, HOUR):
         states, began = 0, time.monotonic()
@@ -117,12 +136,10 @@ def breadth_first(search_of: Callable[[int], Search], depth: int, record: bool) 
             if failure is not None:
                 tell(failure)
                 print(f"{known + states} states, 1 failed")
-                return 1
+                return None
         known, deepest = known + states, max(deepest, level)
     print(f"{known} states, 0 failed")
-    if record:
-        keep("explore", {"all schedules": {"states": known, "turns": deepest, "failed": 0}})
-    return 0
+    return Explored(known, deepest)
 
 
 LIMITS = Frozen({"start": 2, "kill": 1, "late": 1, "tick": 1, "write": 3, "elsewhere": 1, "hold": 2})
