@@ -65,6 +65,17 @@ class Seen(CommandListener):
         self._asked.discard(event.request_id)
 
 
+class _Concern(Document):
+    """A read concern as a command names it. All reads of a snapshot but the first name its instant, and then
+    nothing else: MongoDB refuses both."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Sets what the session of the command says."""
+        super().__setitem__(name, value)
+        if name == "atClusterTime":
+            self.pop("afterClusterTime", None)
+
+
 class _SinceSeen(ReadConcern):
     """Reads what a majority holds, no older than what was seen."""
 
@@ -76,7 +87,7 @@ class _SinceSeen(ReadConcern):
     def document(self) -> Document:
         """Returns it as the next command is to name it."""
         time = self._seen.time
-        return super().document | ({} if time is None else {"afterClusterTime": time})
+        return _Concern(super().document, **({} if time is None else {"afterClusterTime": time}))
 
 
 class Client(MongoClient[Document]):

@@ -54,6 +54,14 @@ def by_aggregate(database: Mongo, _uri: str) -> list[int]:
     return [it["_id"] for it in database["c"].aggregate([{"$match": {}}])]
 
 
+def by_snapshot(database: Mongo, _uri: str) -> list[int]:
+    """At one instant, twice."""
+    with database.client.start_session(snapshot=True) as session:
+        found = [[it["_id"] for it in database["c"].find(session=session)] for _ in range(2)]
+    assert found[0] == found[1]
+    return found[0]
+
+
 def by_worker(database: Mongo, uri: str) -> list[int]:
     """In another process, which has read nothing yet."""
     mongodb = MongoDB(uri=SecretStr(uri), database="it")
@@ -65,7 +73,7 @@ def _ids(connections: Connections) -> list[int]:
     return by_find(connections.database)
 
 
-@pytest.mark.parametrize("read", [by_find, by_aggregate, by_worker])
+@pytest.mark.parametrize("read", [by_find, by_aggregate, by_snapshot, by_worker])
 def test_a_read_waits_for_what_was_seen(three: Servers, read: Callable[[Mongo, str], list[int]]) -> None:
     settings, found = MongoDB(uri=SecretStr(three.uri), database="it"), list[list[int]]()
     with connect(settings) as client, MongoClient[Document](three.uri) as other:
