@@ -66,8 +66,8 @@ class Lengths(NamedTuple):
         """Returns a query for the buckets that may hold a reading in [start, end); None where that is not in
         the range.
 
-        A bucket may be filled meanwhile, and so become longer. One is missing only whose first time has moved
-        back since."""
+        A bucket may be filled meanwhile, and so become longer. What it held before is found all the same,
+        unless its first time has moved back since."""
         if start < self.start or self.end < end:
             return None
         first, last = self.fields

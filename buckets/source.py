@@ -126,8 +126,8 @@ class Source:
 
     def look_at_lengths(self, start_ms: int, end_ms: int) -> None:
         """Looks once at the buckets that may hold a reading in [start, end), and at how long they are: where
-        many ranges of it are read, each is found faster then, by an index. A bucket whose first time moves
-        back meanwhile may be missed. So call it once the change stream has been read."""
+        many ranges of it are read, each is found faster then, by an index. What buckets are filled with from
+        then on may be missed: so call it once the change stream has been read."""
         fields, some = self.model.own_times, First(MOST_LONGER + 1, None, self.comparison.of())
 
         def find(query: Document) -> Iterator[Docs]:

@@ -61,7 +61,8 @@ def at_one_instant(database: Database[dict[str, Any]], read: Callable[[ClientSes
     is_capped = False
     for attempt in itertools.count(1):
         try:
-            with database.client.start_session(snapshot=not is_capped) as session:
+            # The client sees to causal order itself; a session would name an earlier time.
+            with database.client.start_session(snapshot=not is_capped, causal_consistency=False) as session:
                 return read(session)
         except (NotFound, DamagedError):
             if attempt == _TRIES:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from threading import Lock
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
@@ -18,56 +19,73 @@ from bucketwise.config.tables import MongoDB
 Document = dict[str, Any]
 
 APPLICATION = "bucketwise"
-#: Where the URI does not say. Milliseconds: no run waits for ever for a primary, or for a majority. And a
-#: server is asked how it is, now and then and where a command fails: to be told of each change as it happens
-#: takes one more connection and thread for each, and a fifth of the time of a run that finds nothing new.
+#: Where the URI does not say. Milliseconds: no run waits for ever for a primary, or for a majority that takes
+#: what it writes. And a server is asked how it is, now and then and where a command fails: to be told of each
+#: change as it happens takes one more connection and thread for each, and a fifth of the time of a run that
+#: finds nothing new.
 _USUAL = {"serverSelectionTimeoutMS": 10_000, "wTimeoutMS": 60_000, "serverMonitoringMode": "poll"}
 #: Options that would weaken these settings, or contradict them, and that no argument can override.
 _LEFT_OUT = {"j", "journal", "fsync", "readpreferencetags", "maxstalenessseconds"}
 
 
 class Seen(CommandListener):
-    """The operation time of the last that a client has read from a majority, or written to one.
+    """Up to which operation time a client has read from a majority, or written to one.
 
     A new primary takes a moment to learn what a majority holds. Until then it reads what was there before,
     and that may be less than its predecessor has told."""
 
-    def __init__(self, time: Timestamp | None = None) -> None:
-        self.time = time
-        self._asked = set[int]()
+    def __init__(self, time: Timestamp | None = None, cluster_time: Mapping[str, Any] | None = None) -> None:
+        """`cluster_time`: that of the cluster by then, as servers sign it."""
+        self.time, self.cluster_time = time, cluster_time
+        self._majority_requests = set[int]()
         self._lock = Lock()
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Timestamp | None]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[Timestamp | None, Mapping[str, Any] | None]]:
         """Goes to another process as it is now."""
-        return type(self), (self.time,)
+        return type(self), (self.time, self.cluster_time)
 
-    def advance(self, time: Timestamp | None) -> None:
-        """Takes what another client has seen."""
+    def advance(self, time: Timestamp | None, cluster_time: Mapping[str, Any] | None) -> None:
+        """Takes an operation time, unless a later one is known."""
         with self._lock:
-            self.time = max(filter(None, (self.time, time)), default=None)
+            if time is not None and (self.time is None or self.time < time):
+                self.time, self.cluster_time = time, cluster_time
 
     def started(self, event: CommandStartedEvent) -> None:
-        """Notes what a majority is asked. Statements of a transaction are answered by one node."""
+        """Notes what a majority answers. In a transaction only the commit is acknowledged by one."""
         command, name = event.command, event.command_name
-        concerns = command.get("readConcern", {}).get("level"), command.get("writeConcern", {}).get("w")
-        is_of_majority = name == "getMore" or "majority" in concerns
-        if is_of_majority and ("autocommit" not in command or name == "commitTransaction"):
-            self._asked.add(event.request_id)
+        reads, writes = command.get("readConcern", {}).get("level"), command.get("writeConcern", {}).get("w")
+        is_asked = name == "getMore" or reads in ("majority", "snapshot") or writes == "majority"
+        if is_asked and ("autocommit" not in command or name == "commitTransaction"):
+            self._majority_requests.add(event.request_id)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
-        """Takes the time of its answer; a server that is no member of a set tells none."""
-        if event.request_id in self._asked:
-            self._asked.discard(event.request_id)
-            self.advance(event.reply.get("operationTime"))
+        """Takes the time of the answer; a server that is no member of a set tells none."""
+        if event.request_id in self._majority_requests:
+            self._majority_requests.discard(event.request_id)
+            time = _time_of(event.command_name, event.reply)
+            self.advance(time, event.reply.get("$clusterTime"))
 
     def failed(self, event: CommandFailedEvent) -> None:
-        """Forgets the question."""
-        self._asked.discard(event.request_id)
+        """Forgets the request."""
+        self._majority_requests.discard(event.request_id)
+
+
+def _time_of(name: str, reply: Mapping[str, Any]) -> Timestamp | None:
+    """Returns the time up to which a reply shows what a majority holds; None where it does not tell."""
+    cursor = reply.get("cursor", {})
+    if at := cursor.get("atClusterTime", reply.get("atClusterTime")):
+        return cast(Timestamp, at)  # of a snapshot, whose operation time is that of the node
+    # A write that no majority took in time counts as a success. Of cursors that go on, only those of change
+    # streams are of a majority for sure.
+    if "writeConcernError" in reply or (name == "getMore" and "postBatchResumeToken" not in cursor):
+        return None
+    return cast(Timestamp | None, reply.get("operationTime"))
 
 
 class _Concern(Document):
-    """A read concern as a command names it. All reads of a snapshot but the first name its instant, and then
-    nothing else: MongoDB refuses both."""
+    """A read concern as a command names it. pymongo sets what the session says by item: `atClusterTime`, of
+    all reads of a snapshot but the first, replaces `afterClusterTime`. MongoDB refuses a command with
+    both."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Sets what the session of the command says."""
@@ -106,6 +124,17 @@ class Client(MongoClient[Document]):
 def seen_by(database: Database[Document]) -> Seen:
     """Returns what the client of a database has seen; of one that was not connected here nothing is known."""
     return database.client.seen if isinstance(database.client, Client) else Seen()
+
+
+def read_on(database: Database[Document], seen: Seen) -> None:
+    """Has the client of a database read nothing older than what another client has seen."""
+    own = seen_by(database)
+    if seen.time is None or (own.time is not None and seen.time <= own.time):
+        return
+    with database.client.start_session() as session:  # the server need not know that it is so late
+        session.advance_cluster_time(seen.cluster_time or {})
+        database.client.admin.command("ping", session=session)
+    own.advance(seen.time, seen.cluster_time)
 
 
 def connect(settings: MongoDB) -> Client:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -38,6 +38,8 @@ from bucketwise.rollups.context import complete
 
 T = TypeVar("T")
 P = ParamSpec("P")
+#: The database of the run that gives tasks; None where nothing else reads there.
+RunDatabase = Database[dict[str, Any]] | None
 
 _SECONDS_TO_CONNECT, _SECONDS_WITHOUT_WORKERS, _SECONDS_BETWEEN_CHECKS = 10, 60, 5
 _TLS = ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
@@ -74,7 +76,7 @@ def check_client(url: str) -> None:
 
 
 @contextmanager
-def cluster(url: str, where: WorkerSettings, memory: int) -> Iterator[DaskExecutor]:
+def cluster(url: str, where: WorkerSettings, memory: int, database: RunDatabase) -> Iterator[DaskExecutor]:
     """Yields an executor on a dask cluster. Raises BucketwiseError where no scheduler with workers
     answers."""
     library, parts = distributed(), urlsplit(url)
@@ -88,7 +90,7 @@ def cluster(url: str, where: WorkerSettings, memory: int) -> Iterator[DaskExecut
             "leave --executor out. Nothing was changed",
         ) from error
     try:
-        found = DaskExecutor(url, client, where, memory)
+        found = DaskExecutor(url, client, where, memory, database)
         found.wait_for_workers()
         yield found
     finally:
@@ -104,6 +106,7 @@ class DaskExecutor:
     client: Any
     where: WorkerSettings
     memory: int
+    database: RunDatabase = None
     workers: int = 2
     _seen_at: float = 0.0
     _asked_at: float = 0.0
@@ -126,7 +129,8 @@ class DaskExecutor:
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
         """Sends the task to the cluster. Returns a future of its outcome."""
         outer: Future[T] = Future()
-        inner = self._executor.submit(partial(do, self.where, task, *plain, **named))
+        seen = seen_by_run(self.database)
+        inner = self._executor.submit(partial(do, self.where, seen, task, *plain, **named))
         inner.add_done_callback(lambda inner: complete(outer, self._result, inner))
         return outer
 
@@ -149,7 +153,7 @@ class DaskExecutor:
         """Raises the error of the task, or of the cluster."""
         error = CancelledError() if done.cancelled() else done.exception()
         if error is None:
-            return done.result().get()
+            return done.result().get(self.database)
         if isinstance(error, CancelledError | OSError):
             raise self._gone()
         if type(error).__name__ == "KilledWorker":
@@ -196,16 +200,12 @@ class WorkerSettings:
     mongodb: MongoDB
     store: Store | None
     version: str
-    seen: connect.Seen = field(
-        default_factory=connect.Seen, compare=False
-    )  # by the run, until a task is sent
 
     @classmethod
-    def of(cls, settings: Settings, database: Database[dict[str, Any]] | None = None) -> WorkerSettings:
-        """Returns what a worker needs of the settings, without signing keys. `database`: that of the run."""
+    def of(cls, settings: Settings) -> WorkerSettings:
+        """Returns what a worker needs of the settings, without signing keys."""
         store = settings.store and settings.store.model_copy(update={"signing_key": ()})
-        where = cls(settings.mongodb, store, _versions())
-        return where if database is None else replace(where, seen=connect.seen_by(database))
+        return cls(settings.mongodb, store, _versions())
 
 
 @dataclass(frozen=True)
@@ -215,6 +215,7 @@ class Outcome(Generic[T]):
 
     value: T | None = None
     error: BucketwiseError | None = None
+    seen: connect.Seen = field(default_factory=connect.Seen)
 
     @classmethod
     def of_error(cls, error: Exception, where: WorkerSettings) -> Outcome[T]:
@@ -227,15 +228,25 @@ class Outcome(Generic[T]):
         error.exit_code = failure.exit_code
         return cls(error=error)
 
-    def get(self) -> T:
-        """Returns what the task returned, in the run that submitted it. Raises what it raised."""
+    def get(self, database: RunDatabase = None) -> T:
+        """Returns what the task returned, in the run that submitted it, which reads nothing older than what
+        the worker has seen from then on. Raises what it raised."""
+        if database is not None:
+            connect.read_on(database, self.seen)
         if self.error is not None:
             raise self.error
         return cast(T, self.value)
 
 
-def do(where: WorkerSettings, task: Callable[..., T], *plain: Any, **named: Any) -> Outcome[T]:
-    """Does a task: this is what a worker calls."""
+def seen_by_run(database: RunDatabase) -> connect.Seen:
+    """Returns what a run has seen until now."""
+    return connect.Seen() if database is None else connect.seen_by(database)
+
+
+def do(
+    where: WorkerSettings, seen: connect.Seen, task: Callable[..., T], *plain: Any, **named: Any
+) -> Outcome[T]:
+    """Does a task: this is what a worker calls. `seen`: by the run, until it gave the task."""
     try:
         if where.version != _versions():
             raise BucketwiseError(
@@ -243,8 +254,8 @@ def do(where: WorkerSettings, task: Callable[..., T], *plain: Any, **named: Any)
                 "everywhere. It is safe to run again"
             )
         connections = _connections(where)
-        connect.seen_by(connections.database).advance(where.seen.time)
-        return Outcome(task(connections, *plain, **named))
+        connect.read_on(connections.database, seen)
+        return Outcome(task(connections, *plain, **named), seen=connect.seen_by(connections.database))
     except Exception as error:  # noqa: BLE001  # reported by the run
         return Outcome.of_error(error, where)
 
@@ -354,6 +365,7 @@ class ProcessExecutor:
     workers: int
     memory: int
     where: WorkerSettings
+    database: RunDatabase = None
     _idle: LifoQueue[_Worker | None] = field(default_factory=LifoQueue)  # None: to be started
     _started: list[_Worker] = field(default_factory=list)
     _is_closed: bool = False
@@ -366,7 +378,8 @@ class ProcessExecutor:
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
         """Queues the task for a worker process. Returns a future of its outcome."""
-        return self._threads.submit(self._do, partial(do, self.where, task, *plain, **named))
+        call = partial(do, self.where, seen_by_run(self.database), task, *plain, **named)
+        return self._threads.submit(self._do, call)
 
     def check(self) -> None:
         """Does nothing: if all workers die, new ones are started."""
@@ -387,7 +400,7 @@ class ProcessExecutor:
         for _ in range(_TRIES):
             answer = self._ask(pickled)
             if answer is not None:
-                return cast(Outcome[T], pickle.loads(answer)).get()
+                return cast(Outcome[T], pickle.loads(answer)).get(self.database)
         raise BucketwiseError(
             f"worker processes ended in the middle of their work, or did not start, {_TRIES} times. Were "
             "they out of memory? Name fewer --workers, or make work.memory smaller. It is safe to run again"
@@ -419,12 +432,13 @@ class ProcessExecutor:
 def executor_for(settings: Settings, connections: Connections) -> Iterator[Executor]:
     """Yields an executor for one run of one policy, as its settings say. Raises BucketwiseError where the
     cluster can't be reached."""
-    work, where = settings.work, partial(WorkerSettings.of, settings, connections.database)
+    work, database = settings.work, connections.database
     if work.executor is not None:
-        with cluster(work.executor, where(), work.memory) as found:
+        with cluster(work.executor, WorkerSettings.of(settings), work.memory, database) as found:
             yield found
     elif work.workers > 1:
-        with closing(ProcessExecutor(work.workers, work.memory, where())) as processes:
+        where = WorkerSettings.of(settings)
+        with closing(ProcessExecutor(work.workers, work.memory, where, database)) as processes:
             yield processes
     else:
         yield LocalExecutor(connections, memory=work.memory)

@@ -54,7 +54,7 @@ from bucketwise.rollups.summaries.targets import Counts, target
 Document = dict[str, Any]
 #: Summaries, the last ones, that tell which series there are.
 _LAST_SUMMARIES = 10_000
-#: Between slices of one stretch of time lies less than this, in milliseconds: a week without readings.
+#: Slices between which less than this lies, in milliseconds, are of one stretch: a week may have no readings.
 _NEAR_MS = 8 * 24 * 3_600_000
 
 
@@ -294,7 +294,8 @@ def _looking_at_lengths(
     first = list(islice(slices, 3))
     are_near = all(it.span[0] - before.span[1] < _NEAR_MS for before, it in pairwise(first))
     if len(first) == 3 and are_near and plan.late is not None and plan.late.mode == "stream":
-        source.look_at_lengths(first[0].span[0] - LARGEST_MS, end + LARGEST_MS)
+        last = min(end, max(span[1] for spans in plan.spans.values() for span in spans))
+        source.look_at_lengths(first[0].span[0] - LARGEST_MS, last + LARGEST_MS)
     return chain(first, slices)
 
 

@@ -38,6 +38,7 @@ from bucketwise.config.errors import BucketwiseError, HaltedError, InterruptedRu
 from bucketwise.config.load import load
 from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ConfigError, Problem
+from bucketwise.jobs.core.connect import Seen
 from bucketwise.jobs.core.failures import failure_of
 from bucketwise.jobs.core.workers import Outcome, ProcessExecutor, WorkerSettings, do
 from bucketwise.jobs.query.rewriting import read_context
@@ -482,7 +483,7 @@ class _Travelling:
     memory: int = 10**9
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
-        call = pickle.loads(pickle.dumps(partial(do, self.where, task, *plain, **named)))
+        call = pickle.loads(pickle.dumps(partial(do, self.where, Seen(), task, *plain, **named)))
         outcome: Outcome[T] = pickle.loads(pickle.dumps(call()))
         return run_now(outcome.get)
 
@@ -533,7 +534,7 @@ def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empt
     def fail(_: Connections) -> None:
         raise error
 
-    told: Outcome[None] = pickle.loads(pickle.dumps(do(where, fail)))
+    told: Outcome[None] = pickle.loads(pickle.dumps(do(where, Seen(), fail)))
     assert told.error is not None
     host = empty.uri.partition("://")[2].partition("/")[0]
     assert failure_of(told.error) == failure_of(error, host)
@@ -550,7 +551,7 @@ def test_arrow_takes_memory_from_the_system_in_a_worker_too() -> None:
 
 def test_a_worker_of_another_version_is_refused(empty: Place) -> None:
     where = WorkerSettings.of(_settings(empty))
-    told = do(WorkerSettings(where.mongodb, where.store, "0.0.1"), _pid)
+    told = do(WorkerSettings(where.mongodb, where.store, "0.0.1"), Seen(), _pid)
     assert "install the same versions everywhere" in str(told.error)
 
 
