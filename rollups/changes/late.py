@@ -129,8 +129,8 @@ class LateFinder:
     def _spans_to_check(
         self, changed: ChangeSet, existing: Bookmark
     ) -> tuple[Mapping[str, Spans], str | None]:
-        """Returns the spans to check by operation: those that the events name, and all live days if
-        some events name none."""
+        """Returns the spans to check by operation: those that the events name, and all that was live at any
+        time since if some events name none."""
         spans, unknown = dict(changed.spans), +changed.unknown
         if spans["delete"].spans or unknown["delete"]:
             if self.is_deleted_early():  # MongoDB's own deletes change no readings: summaries outlive them
@@ -140,9 +140,10 @@ class LateFinder:
                 spans["delete"] = Spans([*spans["delete"].spans, *self.returning_spans()])
         if not unknown:
             return spans, None
+        were_live = [*existing.live, *changed.all_spans]  # or came in since: it may be gone from there again
         for operation in unknown:  # where a bucket moved from is not known: no proof for any summary
             counts_as = "update" if operation == "move" else operation
-            spans[counts_as] = Spans([*spans[counts_as].spans, *existing.live])
+            spans[counts_as] = Spans([*spans[counts_as].spans, *were_live])
         return spans, (
             f"{unknown.total()} changes (deletes, replacements, moves) do not say what time they touched: "
             f"looked back over all that was live; {_PRE_IMAGES % self.context.policy.collection}"

@@ -336,6 +336,46 @@ def test_summaries_stay_right(
     tell()
 
 
+#: Stories that were told wrongly once, by what is in them: the first drafts, and the steps.
+ONCE: dict[str, tuple[list[Draft], list[tuple[Any, Any]]]] = {
+    "what came back is another bucket by now": (
+        [(1, 24, [(234, (1.5, 2.5))], [])],
+        [
+            ([], ("run", (30, False))),
+            (
+                [("restore", (24, 1, 0, (100, 836))), ("replace", (0, (2, 26, [(15, (3.5, 4.5))], [])))],
+                ("roll_up", (24,)),
+            ),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        pytest.param(case, name, id=f"{'-'.join(case)}-{name}", marks=[pytest.mark.proof] * (number % 6 != 4))
+        for number, case in enumerate(CASES)
+        if case[0] != "timeseries"  # where nothing is replaced
+        for name in ONCE
+    ],
+)
+def test_stories_of_the_past(
+    client: MongoClient[Document],
+    mongodb_uri: str,
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[str, str],
+    name: str,
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda _file: None)
+    for mode in MODES:
+        world = World(client, mongodb_uri, MODELS[case[0]], case[1])
+        try:
+            Story(world, "UTC", mode, date(2017, 7, 2), 90).play(*ONCE[name])
+        finally:
+            world.close()
+
+
 @pytest.mark.proof
 def test_from_outside(client: MongoClient[Document], mongodb_uri: str) -> None:
     """Load, run, write late, run, compare: by processes of their own, over a day of 23 hours."""
