@@ -111,9 +111,9 @@ class _SinceSeen(ReadConcern):
 class Client(MongoClient[Document]):
     """A client of which no read is older than what it has read or written before."""
 
-    def __init__(self, *given: Any, seen: Seen, **options: Any) -> None:
-        self.seen = seen
-        super().__init__(*given, event_listeners=[seen], **options)
+    def __init__(self, *given: Any, **options: Any) -> None:
+        self.seen = Seen()
+        super().__init__(*given, event_listeners=[self.seen], **options)
 
     @property
     def read_concern(self) -> ReadConcern:
@@ -131,9 +131,10 @@ def read_on(database: Database[Document], seen: Seen) -> None:
     own = seen_by(database)
     if seen.time is None or (own.time is not None and seen.time <= own.time):
         return
-    with database.client.start_session() as session:  # the server need not know that it is so late
-        session.advance_cluster_time(seen.cluster_time or {})
-        database.client.admin.command("ping", session=session)
+    if seen.cluster_time is not None:  # the server need not know that it is so late
+        with database.client.start_session() as session:
+            session.advance_cluster_time(seen.cluster_time)
+            database.client.admin.command("ping", session=session)
     own.advance(seen.time, seen.cluster_time)
 
 
@@ -148,7 +149,6 @@ def connect(settings: MongoDB) -> Client:
     usual = {name: value for name, value in _USUAL.items() if name.lower() not in uri.lower()}
     client = Client(
         uri,
-        seen=Seen(),
         w="majority",
         retryWrites=True,
         retryReads=True,
