@@ -290,12 +290,14 @@ def _looking_at_lengths(
     slices: Iterator[Slice], source: Source, plan: RollupPlan, end: int
 ) -> Iterator[Slice]:
     """Yields the slices. Where there are several, near each other, and the next run learns of what changes
-    meanwhile, looks first at how long the buckets are from there on."""
+    meanwhile, looks first at how long the buckets of this stretch are."""
     first = list(islice(slices, 3))
     are_near = all(it.span[0] - before.span[1] < _NEAR_MS for before, it in pairwise(first))
     if len(first) == 3 and are_near and plan.late is not None and plan.late.mode == "stream":
-        last = min(end, max(span[1] for spans in plan.spans.values() for span in spans))
-        source.look_at_lengths(first[0].span[0] - LARGEST_MS, last + LARGEST_MS)
+        start = first[0].span[0]
+        stretches = Spans(chain.from_iterable(plan.spans.values())).near(_NEAR_MS)
+        last = next((it[-1][1] for it in stretches if it[-1][1] > start), end)
+        source.look_at_lengths(start - LARGEST_MS, min(last, end) + LARGEST_MS)
     return chain(first, slices)
 
 

@@ -98,6 +98,27 @@ def test_lengths_are_looked_at_where_that_pays(
     assert len(asked) == looks
 
 
+def test_lengths_are_looked_at_as_far_as_is_due(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late buckets of the first days: those of the weeks after them are not looked at."""
+    load(bench, 30, has_long=False)
+    bench.roll_up(policy_of(), FIRST + 40 * DAY)
+    late = [bucket(FIRST + day * DAY + HOUR, FIRST + day * DAY + 2 * HOUR) for day in range(3)]
+    bench.database["c"].insert_many([{**it, "s": "b"} for it in late])
+    looks, look = list[tuple[int, int]](), Source.look_at_lengths
+
+    def looking(source: Source, start_ms: int, end_ms: int) -> None:
+        looks.append((start_ms, end_ms))
+        look(source, start_ms, end_ms)
+
+    monkeypatch.setattr(Source, "look_at_lengths", looking)
+    bench.roll_up(policy_of(), FIRST + 40 * DAY)
+    assert hours(bench, "b") == {FIRST + day * DAY + hour * HOUR for day in range(3) for hour in (1, 2)}
+    ((start, end),) = looks
+    first = int(FIRST.timestamp() * 1000)
+    assert first - DAY // timedelta(milliseconds=1) <= start <= first
+    assert end <= first + 4 * DAY // timedelta(milliseconds=1)
+
+
 def hours(bench: Bench, series: str) -> set[datetime]:
     return {it["start"] for it in bench.database["h"].find({"_id.series.s": series})}
 
