@@ -121,9 +121,11 @@ class Client(MongoClient[Document]):
         return _SinceSeen(self.seen)
 
 
-def seen_by(database: Database[Document]) -> Seen:
-    """Returns what the client of a database has seen; of one that was not connected here nothing is known."""
-    return database.client.seen if isinstance(database.client, Client) else Seen()
+def seen_by(database: Database[Document] | None) -> Seen:
+    """Returns what the client of a database has seen; of none, or of one that was not connected here, nothing
+    is known."""
+    client = None if database is None else database.client
+    return client.seen if isinstance(client, Client) else Seen()
 
 
 def read_on(database: Database[Document], seen: Seen) -> None:

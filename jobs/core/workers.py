@@ -129,7 +129,7 @@ class DaskExecutor:
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
         """Sends the task to the cluster. Returns a future of its outcome."""
         outer: Future[T] = Future()
-        seen = seen_by_run(self.database)
+        seen = connect.seen_by(self.database)
         inner = self._executor.submit(partial(do, self.where, seen, task, *plain, **named))
         inner.add_done_callback(lambda inner: complete(outer, self._result, inner))
         return outer
@@ -236,11 +236,6 @@ class Outcome(Generic[T]):
         if self.error is not None:
             raise self.error
         return cast(T, self.value)
-
-
-def seen_by_run(database: RunDatabase) -> connect.Seen:
-    """Returns what a run has seen until now."""
-    return connect.Seen() if database is None else connect.seen_by(database)
 
 
 def do(
@@ -378,7 +373,7 @@ class ProcessExecutor:
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
         """Queues the task for a worker process. Returns a future of its outcome."""
-        call = partial(do, self.where, seen_by_run(self.database), task, *plain, **named)
+        call = partial(do, self.where, connect.seen_by(self.database), task, *plain, **named)
         return self._threads.submit(self._do, call)
 
     def check(self) -> None:

@@ -172,6 +172,18 @@ def servers(folder: Path, count: int = 1, options: tuple[str, ...] = ()) -> Iter
 
 
 @contextmanager
+def stale(node: Node) -> Iterator[None]:
+    """The node answers, and no longer follows."""
+    with node.client() as client:
+        client.admin.command({"configureFailPoint": "stopReplProducer", "mode": "alwaysOn"})
+    try:
+        yield
+    finally:
+        with node.client() as client:
+            client.admin.command({"configureFailPoint": "stopReplProducer", "mode": "off"})
+
+
+@contextmanager
 def no_failures_after(client: MongoClient[Document]) -> Iterator[None]:
     """Turns `failCommand` off, whoever turned it on; it has to have struck."""
     yield

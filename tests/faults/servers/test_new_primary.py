@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from bucketwise.config.policies import Settings
 from bucketwise.config.tables import MongoDB
 from bucketwise.jobs.core.connect import connect, seen_by
 from bucketwise.jobs.core.workers import ProcessExecutor, WorkerSettings
-from tests.faults.mongods import Node, Servers, servers
+from tests.faults.mongods import Servers, servers, stale
 
 pytestmark = [pytest.mark.process, pytest.mark.proof]
 
@@ -36,17 +36,6 @@ Mongo = Database[Document]
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     with servers(tmp_path_factory.mktemp("new"), 3) as it:
         yield it
-
-
-@contextmanager
-def held_back(node: Node) -> Iterator[None]:
-    """The node fetches nothing from the primary."""
-    with node.client() as client:
-        client.admin.command({"configureFailPoint": "stopReplProducer", "mode": "alwaysOn"})
-        try:
-            yield
-        finally:
-            client.admin.command({"configureFailPoint": "stopReplProducer", "mode": "off"})
 
 
 def by_find(database: Mongo, _uri: str = "") -> list[int]:
@@ -87,7 +76,7 @@ def test_a_read_waits_for_what_was_seen(three: Servers, read: Callable[[Mongo, s
         assert read(database, three.uri) == [1]
         with ExitStack() as held:
             for node in three.secondaries:
-                held.enter_context(held_back(node))
+                held.enter_context(stale(node))
             with other.start_session() as session:
                 alone = other["it"].get_collection("c", write_concern=WriteConcern(1))
                 alone.insert_one({"_id": 2}, session=session)
@@ -163,7 +152,7 @@ def test_what_no_majority_took_is_not_seen(three: Servers) -> None:
         collection.insert_many([{"_id": 1}, {"_id": 4}])
         with ExitStack() as held:
             for node in three.secondaries:
-                held.enter_context(held_back(node))
+                held.enter_context(stale(node))
             for documents in ([{"_id": 2}], [{"_id": 1}, {"_id": 3}]):
                 with pytest.raises(PyMongoError):
                     collection.insert_many(documents, ordered=False)

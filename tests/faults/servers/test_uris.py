@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from tests.faults import aftermath
-from tests.faults.mongods import SET, Node
+from tests.faults.mongods import SET, stale
 from tests.faults.places import Place
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES
 from tests.faults.tally import Tally
@@ -20,18 +17,6 @@ CARELESS = (
     "readPreference=secondary&readPreferenceTags=dc:ny",
     "readPreference=nearest&maxStalenessSeconds=90",
 )
-
-
-@contextmanager
-def stale(node: Node) -> Iterator[None]:
-    """The node answers, and no longer follows."""
-    with node.client() as client:
-        client.admin.command({"configureFailPoint": "stopReplProducer", "mode": "alwaysOn"})
-    try:
-        yield
-    finally:
-        with node.client() as client:
-            client.admin.command({"configureFailPoint": "stopReplProducer", "mode": "off"})
 
 
 @pytest.mark.proof

@@ -93,7 +93,7 @@ def test_lengths_are_looked_at_where_that_pays(
     found, asked = bench.database["c"], list[int]()
     found.create_index("first")
     found.insert_many([bucket(FIRST + it * DAY + HOUR, FIRST + it * DAY + 2 * HOUR) for it in days])
-    after_the_look(monkeypatch, lambda: asked.append(1))
+    after_the_look(monkeypatch, lambda *_given: asked.append(1))
     bench.roll_up(policy_of(rollup={"hourly": "h", "daily": "d", "late_data": late_data}), FIRST + 30 * DAY)
     assert len(asked) == looks
 
@@ -104,13 +104,8 @@ def test_lengths_are_looked_at_as_far_as_is_due(bench: Bench, monkeypatch: pytes
     bench.roll_up(policy_of(), FIRST + 40 * DAY)
     late = [bucket(FIRST + day * DAY + HOUR, FIRST + day * DAY + 2 * HOUR) for day in range(3)]
     bench.database["c"].insert_many([{**it, "s": "b"} for it in late])
-    looks, look = list[tuple[int, int]](), Source.look_at_lengths
-
-    def looking(source: Source, start_ms: int, end_ms: int) -> None:
-        looks.append((start_ms, end_ms))
-        look(source, start_ms, end_ms)
-
-    monkeypatch.setattr(Source, "look_at_lengths", looking)
+    looks = list[tuple[int, int]]()
+    after_the_look(monkeypatch, lambda *given: looks.append(given))
     bench.roll_up(policy_of(), FIRST + 40 * DAY)
     assert hours(bench, "b") == {FIRST + day * DAY + hour * HOUR for day in range(3) for hour in (1, 2)}
     ((start, end),) = looks
@@ -123,12 +118,13 @@ def hours(bench: Bench, series: str) -> set[datetime]:
     return {it["start"] for it in bench.database["h"].find({"_id.series.s": series})}
 
 
-def after_the_look(patch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+def after_the_look(patch: pytest.MonkeyPatch, change: Callable[[int, int], object]) -> None:
+    """`change`: is given what was looked at."""
     look = Source.look_at_lengths
 
-    def then(source: Source, *given: Any) -> None:
-        look(source, *given)
-        change()
+    def then(source: Source, start_ms: int, end_ms: int) -> None:
+        look(source, start_ms, end_ms)
+        change(start_ms, end_ms)
 
     patch.setattr(Source, "look_at_lengths", then)
 
@@ -146,7 +142,7 @@ def test_what_is_filled_meanwhile_is_found_all_the_same(
     bench.database["c"].insert_one({**bucket(first, first + length), "s": "b"})
     wanted = {(first + part * length / 2).replace(minute=0, second=0) for part in range(3)}
 
-    def fill() -> None:
+    def fill(*_given: int) -> None:
         more = first + length + 5 * DAY
         filled: Document = {"$push": {"samples": {"t": more, "v": 2.0}}, "$set": {"last": more}}
         bench.database["c"].update_one({"s": "b"}, filled)
@@ -165,7 +161,7 @@ def test_one_that_begins_earlier_meanwhile_is_rolled_up_by_the_next_run(
     database["c"].insert_one({**bucket(FIRST + 10 * DAY, FIRST + 10 * DAY + HOUR), "s": "b"})
     earlier = FIRST + 2 * HOUR
 
-    def begin_earlier() -> None:
+    def begin_earlier(*_given: int) -> None:
         sample = {"$each": [{"t": earlier, "v": 2.0}], "$position": 0}
         database["c"].update_one({"s": "b"}, {"$push": {"samples": sample}, "$set": {"first": earlier}})
 
